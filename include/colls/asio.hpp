@@ -2,12 +2,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// asio: operations of colls as asynchronous operations of Asio.
+// asio: makes operations of colls usable as asynchronous operations of Asio.
 //
 // Inside asio::awaitable, `co_await comm.all_reduce(x)` awaits a call, and `co_await std::move(op)`
-// an operation that was kept. `comm.all_reduce(x)(token)` takes any completion token: use_future,
-// a callback, deferred. The signature is void(error_code), or void(error_code, T) if the operation
-// has a value. `comm.failed()` has more details than the code. nvcc cannot compile this header.
+// awaits an operation that was kept. `comm.all_reduce(x)(token)` accepts any completion token, such
+// as use_future, a callback or deferred. The completion signature is void(error_code), or
+// void(error_code, T) if the operation has a value. `comm.failed()` tells more details than the
+// code. nvcc cannot compile this header.
 
 #include <colls/call/call.hpp>
 
@@ -30,8 +31,8 @@ namespace colls::detail {
 
 namespace asio = boost::asio;
 
-/// The pending waits of one execution context. A wait owns itself, so the context destroys those
-/// that are left when it is destroyed, as it does with its own operations.
+/// The pending waits of one execution context. A wait owns itself. When the context is destroyed,
+/// it destroys the remaining waits, as it does with its own operations.
 class pending_waits final : public asio::execution_context::service {
  public:
   static inline asio::execution_context::id id;
@@ -59,7 +60,7 @@ class pending_waits final : public asio::execution_context::service {
     if (first_ != nullptr) first_->prev_ = &item;
     first_ = &item;
   }
-  /// Does nothing if the wait was never added.
+  /// Removes a wait from the list. Does nothing if the wait was never added.
   static void remove(wait& item) noexcept {
     if (item.owner_ == nullptr) return;
     const std::lock_guard lock(item.owner_->guard_);
@@ -86,7 +87,8 @@ struct completion_signature<void> {
   using type = void(boost::system::error_code);
 };
 
-/// An operation and the handler to call when it ends. Owns itself until the handler is called.
+/// An operation and the handler to call when the operation ends. This object owns itself until the
+/// handler is called.
 template <class T, class Handler>
 class asio_wait final : completion, pending_waits::wait {
   static_assert(std::is_void_v<T> || std::is_default_constructible_v<T>,
@@ -112,8 +114,8 @@ class asio_wait final : completion, pending_waits::wait {
   }
 
  private:
-  /// The function that is posted to the handler's executor. Destroys the wait if the executor
-  /// destroys it without a call.
+  /// The function object that is posted to the handler's executor. If the executor destroys it
+  /// without calling it, it destroys the wait.
   class posted_completion {
    public:
     using allocator_type = asio_wait::allocator_type;
@@ -142,8 +144,8 @@ class asio_wait final : completion, pending_waits::wait {
             &awaited.underlying_call().queue()),
         awaited_(std::move(awaited)),
         handler_(std::move(handler)) {
-    // If the operation has ended, its run queue may have been destroyed with the communicator. It
-    // is accessed only if the handler has no executor.
+    // If the operation has ended, its run queue may have been destroyed with the communicator. So
+    // the queue is accessed only if the handler has no executor.
     if constexpr (has_executor) {
       work_.emplace(asio::get_associated_executor(handler_));
     } else if (const asio::any_io_executor* const own = executor_of_queue()) {
@@ -177,8 +179,9 @@ class asio_wait final : completion, pending_waits::wait {
     }
   }
 
-  // Does not call the handler here, since its exceptions have to reach the thread that runs its
-  // executor. Without an executor the run queue calls the handler.
+  // Posts the handler to its executor instead of calling it here, because exceptions of the handler
+  // have to reach the thread that runs the executor. If there is no executor, the run queue calls
+  // the handler.
   void post_completion() noexcept {
     pending_waits::remove(*this);
     if (work_) {
@@ -214,7 +217,8 @@ class asio_wait final : completion, pending_waits::wait {
     } else if (const errc code = awaited_.reason().code; code != errc{}) {
       ec = make_error_code(code);
     }
-    // Frees its memory before it calls the handler, which can then reuse that memory.
+    // The memory of the wait is freed before the handler is called, so that the handler can reuse
+    // it.
     Handler handler = std::move(handler_);
     if constexpr (std::is_void_v<T>) {
       release(allocator_of(handler));
@@ -233,7 +237,8 @@ class asio_wait final : completion, pending_waits::wait {
 
   void destroy() noexcept override {
     pending_waits::remove(*this);
-    // The operation and the handler are destroyed last, because they can own the memory resource.
+    // The operation and the handler are destroyed last, because they may own the memory resource
+    // from which this object was allocated.
     const operation<T> awaited = std::move(awaited_);
     const Handler handler = std::move(handler_);
     release(allocator_of(handler));

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// colls: the collectives, and ranks in this process (inproc) to run them.
+// colls: the main header, with all collectives and with ranks inside this process (inproc) to run
+// them.
 
 #include <colls/base/algorithm_names.hpp>
 #include <colls/base/buffer.hpp>

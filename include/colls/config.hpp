@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// config: the settings of a world, by the program or from the launcher's environment.
+// config: the settings of a world, which come from the program or from the launcher's environment.
 
 #include <colls/bootstrap/config.hpp>
 #include <colls/bootstrap/launcher_environment.hpp>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// format: formatters of colls' types for fmt. The only header that includes fmt.
+// format: formatters of colls' types for fmt. No other header includes fmt.
 
 #include <colls/base/error.hpp>
 #include <colls/base/half.hpp>
@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-/// Formats the name: "ring".
+/// Formats the name of an algorithm, such as "ring".
 template <>
 struct fmt::formatter<colls::algorithm> : fmt::formatter<const char*> {
   template <class Context>
@@ -19,7 +19,7 @@ struct fmt::formatter<colls::algorithm> : fmt::formatter<const char*> {
   }
 };
 
-/// Formats the name: "all_reduce".
+/// Formats the name of a collective, such as "all_reduce".
 template <>
 struct fmt::formatter<colls::collective> : fmt::formatter<const char*> {
   template <class Context>
@@ -28,7 +28,7 @@ struct fmt::formatter<colls::collective> : fmt::formatter<const char*> {
   }
 };
 
-/// Formats the name: "peer_failed".
+/// Formats the name of an error code, such as "peer_failed".
 template <>
 struct fmt::formatter<colls::errc> : fmt::formatter<const char*> {
   template <class Context>

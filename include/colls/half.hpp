@@ -2,6 +2,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// half: float16 and bfloat16.
+// half: the 16-bit floating-point types float16 and bfloat16.
 
 #include <colls/base/half.hpp>

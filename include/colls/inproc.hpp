@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// inproc: ranks as coroutines of one thread. Makes the communicators of an inproc world, and runs a
-// main function on each rank.
+// inproc: ranks that run as coroutines of one thread. Makes the communicators of an inproc world,
+// and runs a main function on each rank.
 
 #include <colls/call/revoke_on_exception.hpp>
 #include <colls/transport/inproc/inproc_transport.hpp>
@@ -16,7 +16,8 @@ namespace colls::inproc {
 
 using communicator = colls::communicator<inproc_transport>;
 
-/// Makes the world communicator of one rank. Call it once per rank. `world` outlives the result.
+/// Makes the world communicator of one rank. Must be called once per rank. `world` must outlive the
+/// communicator.
 inline communicator join(inproc_world& world, int rank) {
   const std::shared_ptr<inproc_transport> net(std::shared_ptr<void>(), &world[rank]);
   return communicator(std::make_unique<colls::detail::core<inproc_transport>>(
@@ -25,8 +26,8 @@ inline communicator join(inproc_world& world, int rank) {
 
 namespace detail {
 
-/// Runs the main function of one rank and closes its communicator. An exception revokes the
-/// communicator, so that no other rank waits for this one.
+/// Runs the main function of one rank and closes the rank's communicator. Revokes the communicator
+/// if the main function throws, so that no other rank waits for this rank.
 inline task<> run_rank(communicator& comm, task<> rank_main, std::exception_ptr& first_error) {
   try {
     co_await rank_main;
@@ -40,8 +41,8 @@ inline task<> run_rank(communicator& comm, task<> rank_main, std::exception_ptr&
 }  // namespace detail
 
 /// Runs `rank_main(communicator&) -> task<>` once for each of `size` ranks, as coroutines of this
-/// thread, and closes their communicators. Returns when all have ended. Then rethrows the first
-/// error, if there was one.
+/// thread, and closes the ranks' communicators. Returns when all coroutines have ended, and then
+/// rethrows the first error, if there was one.
 template <class Main>
 void run(int size, Main rank_main) {
   inproc_world world(size);

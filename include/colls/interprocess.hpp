@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// interprocess: the transport between processes, for files that need its complete type, as
-// `world.dup(executor)` does.
+// interprocess: the transport between processes. Include this header in files that need the
+// complete type of the transport, for example to call `world.dup(executor)`.
 
 #include <colls/transport/interprocess/interprocess_transport.hpp>

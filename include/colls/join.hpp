@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// join: joins the world that a launcher's environment or a config describes.
+// join: joins the world of ranks that a launcher's environment or a config describes.
 
 #include <colls/bootstrap/launcher_environment.hpp>
 #include <colls/driver/engine.hpp>
@@ -11,10 +11,10 @@
 namespace colls {
 
 /// Joins the world that `cfg` describes: `co_await colls::join(executor, colls::environment())`.
-/// Afterwards every rank has the world communicator. If that fails, the operation ends by the
-/// deadline of the config with a `colls::error` that says which rank or setting is missing, and
-/// what to do. All further work of the world runs on `executor`, which is that of an io_context or
-/// a strand and has to outlive the world.
+/// Afterwards every rank has the world communicator. If joining fails, the operation ends by the
+/// deadline of the config, with a `colls::error` that says which rank or setting is missing and
+/// what to do. All further work of the world runs on `executor`, which must belong to an io_context
+/// or a strand and must outlive the world.
 operation<world> join(const boost::asio::any_io_executor& executor, config cfg = environment());
 
 }  // namespace colls

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// join: the definitions of join.hpp.
+// join: the definitions of the functions in join.hpp.
 
 #include <colls/bootstrap/form_world.hpp>
 #include <colls/join.hpp>
@@ -29,9 +29,9 @@ class join_call final : public call<world>, call_owner {
 
 COLLS_ONCE task<world> join_body(std::shared_ptr<engine> driver, config cfg) {
   auto info = std::make_shared<world_info>(co_await form_world(*driver, std::move(cfg)));
-  // A rank that spins takes the core from a rank that could compute. A rank that sleeps has to be
-  // woken by its peers, and all ranks wait for that. So ranks that share cores yield for some time
-  // before they sleep, and others spin first.
+  // A rank that spins takes the core from a rank that could compute. A rank that sleeps must be
+  // woken by its peers, and all ranks wait for that. Therefore ranks that share cores yield for
+  // some time before they sleep, and other ranks spin first.
   if (info->is_oversubscribed()) {
     driver->spin(0, 10 * milliseconds);
   } else {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// run: the definitions of run.hpp.
+// run: the definitions of the functions in run.hpp.
 
 #include <colls/call/revoke_on_exception.hpp>
 #include <colls/driver/engine.hpp>

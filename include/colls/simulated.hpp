@@ -11,7 +11,8 @@ namespace colls::simulated {
 
 using communicator = colls::communicator<simulated_transport>;
 
-/// Makes the world communicator of one rank. Call it once per rank. `world` outlives the result.
+/// Makes the world communicator of one rank. Must be called once per rank. `world` must outlive the
+/// communicator.
 inline communicator join(simulated_world& world, int rank) {
   const std::shared_ptr<simulated_transport> net(std::shared_ptr<void>(), &world[rank]);
   return communicator(std::make_unique<colls::detail::core<simulated_transport>>(

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// threads: ranks as threads of one process. Makes the communicators of a thread_world, and runs a
-// main function on each rank.
+// threads: ranks that run as threads of one process. Makes the communicators of a thread_world, and
+// runs a main function on each rank.
 
 #include <colls/call/revoke_on_exception.hpp>
 #include <colls/transport/threads/thread_transport.hpp>
@@ -19,8 +19,8 @@ namespace colls::threads {
 
 using communicator = colls::communicator<thread_transport>;
 
-/// Makes the world communicator of one rank. Call it once per rank, on the thread of that rank.
-/// `world` outlives the result.
+/// Makes the world communicator of one rank. Must be called once per rank, on the thread of that
+/// rank. `world` must outlive the communicator.
 inline communicator join(thread_world& world, int rank) {
   const std::shared_ptr<thread_transport> net(std::shared_ptr<void>(), &world[rank]);
   return communicator(
@@ -28,8 +28,9 @@ inline communicator join(thread_world& world, int rank) {
 }
 
 /// Runs `rank_main(communicator&) -> task<>` once for each of `size` ranks, each on its own thread,
-/// and closes their communicators. Returns when all have ended. Then rethrows the first error, if
-/// there was one. An error of one rank revokes the world, so that no other rank waits for it.
+/// and closes the ranks' communicators. Returns when all threads have ended, and then rethrows the
+/// first error, if there was one. If one rank throws, its exception revokes the world, so that no
+/// other rank waits for this rank.
 template <class Main>
 void run(int size, Main rank_main) {
   thread_world world(size);

@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// torch: data_parallel, which trains a libtorch module on all ranks.
+// torch: the class data_parallel, which trains a libtorch module on all ranks of a communicator.
+// Gradients are averaged in buckets, that is, buffers that hold the gradients of several
+// parameters.
 
 #include <colls/ddp/gradient_buckets.hpp>
 #include <colls/ddp/replicate.hpp>
@@ -27,7 +29,8 @@ struct named_tensor {
   torch::Tensor value;
 };
 
-/// The parameters and buffers of a module, each once, even if it is used several times.
+/// The parameters and buffers of a module. Each tensor is listed once, even if the module uses it
+/// several times.
 struct module_tensors {
   std::vector<named_tensor> parameters;
   std::vector<named_tensor> buffers;
@@ -105,7 +108,8 @@ inline std::span<std::byte> bytes_of(const torch::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
 }
 
-/// Checks that all ranks have the same module and options, and gives all ranks rank 0's values.
+/// Checks that the module and the options are the same on all ranks, and copies rank 0's values to
+/// all ranks.
 template <class Communicator>
 void replicate(driver<Communicator>& driver, const module_tensors& net, const options& opts) {
   driver.start(check_agreement(driver.comm(), facts_of(net, opts)));
@@ -118,7 +122,8 @@ void replicate(driver<Communicator>& driver, const module_tensors& net, const op
   driver.wait();
 }
 
-/// Averages a module's gradients. The interface does not depend on their type.
+/// The interface of a class that averages a module's gradients. It does not depend on the element
+/// type of the gradients.
 class gradient_sync {
  public:
   virtual ~gradient_sync() = default;
@@ -127,12 +132,12 @@ class gradient_sync {
   virtual void samples(std::int64_t count) = 0;
   virtual no_sync_guard no_sync() = 0;
   virtual void take_part() = 0;
-  /// Throws if libtorch would not call the hooks of all parameters.
+  /// Throws if libtorch would no longer call the hooks of all parameters.
   virtual void check() const = 0;
   virtual void ready(std::size_t parameter) = 0;
 };
 
-/// Hooks that libtorch calls each time it has added to a parameter's gradient.
+/// Hooks that libtorch calls each time it has added to the gradient of a parameter.
 class ready_hooks {
  public:
   ready_hooks(gradient_sync& sync, const std::vector<named_tensor>& parameters) {
@@ -144,8 +149,8 @@ class ready_hooks {
   }
   ready_hooks(const ready_hooks&) = delete;
   ready_hooks& operator=(const ready_hooks&) = delete;
-  /// Returns whether libtorch still calls the hook of parameter `i`. It drops a tensor's hooks when
-  /// the tensor gets another type.
+  /// Returns whether libtorch still calls the hook of parameter `i`. libtorch drops the hooks of a
+  /// tensor when the tensor gets another type.
   bool is_called(std::size_t i, const torch::Tensor& parameter) const {
     return torch::autograd::impl::try_get_grad_accumulator(parameter) == all_[i].first;
   }
@@ -171,8 +176,9 @@ class ready_hooks {
   std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, std::uintptr_t>> all_;
 };
 
-/// Detects the end of a backward pass of libtorch, which owns this object until then. The pass has
-/// ended when `reached` is called. It was aborted if the object is destroyed without that.
+/// A detector of the end of a backward pass. libtorch owns this object until the pass ends. If the
+/// pass completes, libtorch calls `reached`. If the pass is aborted, the object is destroyed
+/// without that call.
 class backward_end {
  public:
   class listener {
@@ -199,9 +205,9 @@ class backward_end {
   listener* listener_;
 };
 
-/// Places gradients in their buckets. From its first gradient on, a parameter's gradient is a view
-/// of the bucket, so libtorch adds to it there and the average appears there. A gradient is copied
-/// only if libtorch has put it elsewhere.
+/// The averaging of gradients of type T, which lie in buckets. After a parameter's first gradient,
+/// the tensor of the gradient is a view of the bucket, so libtorch adds to the bucket directly and
+/// the average appears in the tensor. A gradient is copied only if libtorch has put it elsewhere.
 template <class T, class Communicator>
 class typed_gradient_sync final : public gradient_sync, backward_end::listener {
  public:
@@ -303,8 +309,8 @@ class typed_gradient_sync final : public gradient_sync, backward_end::listener {
     gradient = views_[i];
   }
 
-  // A parameter that this backward did not reach can have a gradient from before: accumulated under
-  // `no_sync`, or the average of an earlier step that was not cleared.
+  // A parameter that this backward pass did not reach can still have a gradient. The gradient was
+  // accumulated under `no_sync`, or is the average of an earlier step and was not cleared.
   void backward_ended() override {
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       if (buckets_.is_ready(i)) continue;
@@ -333,11 +339,11 @@ class typed_gradient_sync final : public gradient_sync, backward_end::listener {
   }
 
   std::vector<named_tensor> parameters_;
-  std::vector<torch::Tensor> buffers_;  // keeps their memory alive, which each step writes
-  std::vector<torch::Tensor> views_;    // into the buckets
-  std::vector<bool> added_;             // whether it got a gradient since the last average
+  std::vector<torch::Tensor> buffers_;  // keeps alive the memory that each step writes
+  std::vector<torch::Tensor> views_;    // views of the gradients in the buckets
+  std::vector<bool> added_;             // by parameter: got a gradient since the last average
   bool allow_unused_;
-  std::weak_ptr<backward_end> backward_;  // the current one, if there is one
+  std::weak_ptr<backward_end> backward_;  // the state of the current backward pass, if there is one
   gradient_buckets<T, Communicator> buckets_;
   ready_hooks hooks_;
 };
@@ -382,37 +388,38 @@ std::unique_ptr<gradient_sync> sync_gradients(const torch::nn::Module& module, C
 
 }  // namespace detail
 
-/// Trains a libtorch module on all ranks of a communicator, each with its own part of the batch.
-/// After `auto model = data_parallel(net, world);` the training loop is that of one process. When
-/// `backward()` returns, the gradients on every rank are the average over the ranks, with the same
-/// bits. So the optimizers of all ranks take the same step.
+/// A libtorch module that all ranks of a communicator train, each with its own part of the batch.
+/// After `auto model = data_parallel(net, world);` the training loop is the same as for one
+/// process. When `backward()` returns, the gradients on every rank are the average over all ranks,
+/// with the same bits. Therefore the optimizers of all ranks take the same step.
 ///
 /// The constructor is a collective call, which blocks. It checks that names, order, types and
 /// shapes of parameters and buffers are equal on all ranks, and copies rank 0's values to all
-/// ranks. If they differ, it throws `errc::mismatch` with the parameter, both ranks and both
-/// shapes, and overwrites nothing. The model works on a duplicate of the communicator, so its calls
-/// do not match calls on the communicator itself. The communicator has to outlive it.
+/// ranks. If they differ, the constructor throws `errc::mismatch`, which names the parameter, both
+/// ranks and both shapes, and overwrites nothing. The model works on a duplicate of the
+/// communicator, so its calls do not match calls on the communicator itself. The communicator must
+/// outlive the model.
 ///
-/// All parameters have to be in host memory and of one type. Move or convert the module before,
-/// since its parameters must keep their memory and type. Use the model from one thread.
+/// All parameters must be in host memory and of one type. Move or convert the module before,
+/// because its parameters must keep their memory and type. Use the model from one thread only.
 ///
-/// `backward()` throws `colls::error` if a rank has died (the error names it), if a parameter got
-/// no gradient (unless `options.allow_unused`), or if an exception left `backward()` on another
-/// rank. After that the model cannot be trained any more.
+/// `backward()` throws `colls::error` if a rank has died (the error names that rank), if a
+/// parameter got no gradient (unless `options.allow_unused`), or if an exception left `backward()`
+/// on another rank. Afterwards the model can no longer be trained.
 template <class Module, class Communicator>
 class data_parallel {
  public:
   data_parallel(std::shared_ptr<Module> net, Communicator& comm, options opts = {})
       : net_(std::move(net)), sync_(detail::sync_gradients(*net_, comm, opts)) {}
-  /// Takes a module holder, as TORCH_MODULE makes them.
+  /// Takes a module holder, such as TORCH_MODULE defines.
   data_parallel(const torch::nn::ModuleHolder<Module>& net, Communicator& comm, options opts = {})
       : data_parallel(net.ptr(), comm, opts) {}
 
-  /// The module itself: forward, train, eval, parameters.
+  /// Gives access to the module, for example to its train, eval and parameters functions.
   Module* operator->() const { return net_.get(); }
   Module& operator*() const { return *net_; }
   const std::shared_ptr<Module>& module() const { return net_; }
-  /// The module's forward.
+  /// Calls the module's forward function.
   template <class... Inputs>
   auto operator()(Inputs&&... inputs) const {
     sync_->check();
@@ -422,21 +429,22 @@ class data_parallel {
   int rank() const { return sync_->rank(); }
   int size() const { return sync_->size(); }
 
-  /// Says that the gradient of the next backward is a mean over `count` samples of this rank. The
-  /// average is then sum(count_r * gradient_r) / sum(count_r). Either all ranks call it before a
-  /// step, or none does and all ranks have equal weight. With a count of 0 the rank's gradient is
-  /// ignored.
+  /// Declares that the gradient of the next backward pass is a mean over `count` samples of this
+  /// rank. The average is then sum(count_r * gradient_r) / sum(count_r). Before a step, either all
+  /// ranks call this function, or none does and all ranks have equal weight. If `count` is 0, the
+  /// gradient of this rank is ignored.
   void samples(std::int64_t count) {
     sync_->check();
     sync_->samples(count);
   }
 
-  /// While the result exists, backward() only adds to this rank's gradients. The first backward
-  /// afterwards averages the accumulated gradients.
+  /// Returns a guard. While it exists, backward() only adds to this rank's gradients. The first
+  /// backward() after its destruction averages the accumulated gradients.
   no_sync_guard no_sync() { return sync_->no_sync(); }
 
-  /// Takes the place of backward() on a rank without samples in this step. Contributes nothing;
-  /// afterwards the rank has the average. The other ranks have to call `samples` before the step.
+  /// Replaces backward() on a rank that has no samples in this step. Contributes nothing to the
+  /// average. Afterwards the gradients of this rank are the average. The other ranks must call
+  /// `samples` before the step.
   void take_part() { sync_->take_part(); }
 
  private:

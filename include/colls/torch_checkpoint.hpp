@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// torch_checkpoint: checkpoints of training a libtorch module, which any number of ranks can
-// resume.
+// torch_checkpoint: saves the state of training a libtorch module to a file. Any number of ranks
+// can resume the training from this file.
 
 #include <colls/coroutine/sync_wait.hpp>
 #include <colls/ddp/checkpoint.hpp>
@@ -17,14 +17,15 @@ namespace colls::ddp {
 
 namespace detail {
 
-/// The name of the entry beside the module's own ones. No module uses it.
+/// The name of the archive entry for everything except the module's own entries. No module uses
+/// this name.
 inline constexpr const char* training_entry = "colls_training";
 
 inline error checkpoint_error(const std::string& path, const std::string& reason) {
   return error(failure(errc::file_failed).set_detail("%s: %s", path.c_str(), reason.c_str()));
 }
 
-/// The first line of libtorch's message.
+/// Returns the first line of libtorch's error message.
 inline std::string first_line(const c10::Error& thrown) {
   const std::string all = thrown.what_without_backtrace();
   return all.substr(0, all.find('\n'));
@@ -36,7 +37,8 @@ inline std::string shape_of(const torch::Tensor& tensor) {
   return text.str();
 }
 
-/// The stored values of a module. They are compared with the module before anything is changed.
+/// The values of a module that are stored in an archive. The constructor compares them with the
+/// module before anything is changed.
 class stored_module {
  public:
   stored_module(torch::serialize::InputArchive& archive, torch::nn::Module& module,
@@ -121,10 +123,10 @@ inline sampler_state read_state(torch::serialize::InputArchive& archive) {
 
 }  // namespace detail
 
-/// Writes module, optimizer and sampler of rank 0 to `path`, as an `atomic_file`. Afterwards the
-/// file is on disk. If that fails, the old file is unchanged and every rank throws
-/// `errc::file_failed`. The module's entries have its own names, so `torch::load(net, path)` reads
-/// the file without colls. Every rank calls it. It blocks.
+/// Writes the module, optimizer and sampler of rank 0 to `path`, as an `atomic_file`. All ranks
+/// must call this function, which blocks. Afterwards the file is on disk. If writing fails, the old
+/// file is unchanged and every rank throws `errc::file_failed`. The entries of the module have
+/// their usual names, so `torch::load(net, path)` reads the file without colls.
 template <class Communicator>
 void save_checkpoint(Communicator& comm, const std::string& path, const torch::nn::Module& net,
                      const torch::optim::Optimizer& optimizer, const sampler_state& state) {
@@ -136,7 +138,8 @@ void save_checkpoint(Communicator& comm, const std::string& path, const torch::n
     training.write("optimizer", optimizer_state);
     detail::write_state(training, state);
     archive.write(detail::training_entry, training);
-    // Written to memory first, because libtorch's writer ends the process when its output fails.
+    // The archive is first written to memory, because libtorch's writer terminates the process when
+    // its output fails.
     std::ostringstream all;
     archive.save_to(all);
     const std::string bytes = std::move(all).str();
@@ -145,10 +148,11 @@ void save_checkpoint(Communicator& comm, const std::string& path, const torch::n
   sync_wait(comm, write_file(comm, path, write));
 }
 
-/// Restores the module and the optimizer on every rank, and returns the sampler's state. The
-/// optimizer's options, such as its learning rate, are not restored. Only rank 0 needs the file.
-/// Throws `errc::file_failed`, which names the file and the entry that does not match; module and
-/// optimizer are then unchanged. Every rank calls it. It blocks.
+/// Restores the module and the optimizer on every rank, and returns the state of the sampler. All
+/// ranks must call this function, which blocks. Only rank 0 needs the file. The options of the
+/// optimizer, such as its learning rate, are not restored. If the file does not match, throws
+/// `errc::file_failed`, which names the file and the entry. The module and the optimizer are then
+/// unchanged.
 template <class Communicator>
 sampler_state load_checkpoint(Communicator& comm, const std::string& path, torch::nn::Module& net,
                               torch::optim::Optimizer& optimizer) {

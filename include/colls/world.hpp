@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// world: the communicator of a launcher's job. Calls on it do not need the complete transport type.
+// world: the communicator of all ranks of a launcher's job. Calls on it do not need the complete
+// type of the transport.
 
 #include <colls/call/communicator.hpp>
 

@@ -389,7 +389,7 @@ TEST_CASE("where ranks share cores, reads by CMA depend on the length and on the
     CHECK(!is_read_by(colls::readers::all_to_reduce, 256 * kib - 1));
     CHECK(!is_read_by(colls::readers::all_to_reduce, 1024 * kib + 1));
     CHECK(!is_read_by(colls::readers::one, 64 * kib));
-    CHECK(!is_read_by(colls::readers::none, 1024 * kib));
+    CHECK(!is_read_by(colls::readers::no_rank, 1024 * kib));
 
     // The data of some ranks is read, that of others is sent.
     const auto count = [](int rank) { return 8150 + 30 * static_cast<std::size_t>(rank); };

@@ -9,10 +9,13 @@ where the test starts programs, `starts: PROGRAM...`. It is caught if an asserti
 fails with it, and they pass without; a patch that does not apply, a program that does not compile,
 a test that crashes or runs out of time catches nothing.
 
-usage: run.py SOURCE_DIR COMPILER... [-- NAME...]
+With --check it plants nothing: each patch has to apply, to change code, and to name a case of its test.
+
+usage: run.py SOURCE_DIR COMPILER... [-- NAME...] | run.py --check SOURCE_DIR | run.py --self-test
 """
 
 import concurrent.futures
+import fnmatch
 import os
 import pathlib
 import re
@@ -158,8 +161,77 @@ def verdict(patch, tests):
     return f"{test} '{cases}' ends with {status}, and no assertion fails:\n{output[-2000:]}"
 
 
+CASE = re.compile(r'TEST_CASE(?:_TEMPLATE)?(?:_DEFINE)?\(\s*((?:"(?:\\.|[^"\\])*"\s*)+)')
+INCLUDED = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
+
+
+def cases_of(test):
+    """The names of the cases in a test and in the files beside it that it includes."""
+    text = test.read_text()
+    parts = [test.parent / name for name in INCLUDED.findall(text)]
+    text += "".join(part.read_text() for part in parts if part.is_file())
+    return ["".join(re.findall(r'"((?:\\.|[^"\\])*)"', literals)).replace('\\"', '"')
+            for literals in CASE.findall(text)]
+
+
+def fault_of(source, patch):
+    """Why a patch could not be planted and caught as it stands, or None."""
+    test, cases, _ = read(patch)
+    status, output = run(["git", "apply", "--check", "-C1", patch], cwd=source)
+    if status != 0:
+        return f"does not apply:\n{output}"
+    hunks = re.findall(r"^([-+ ])(?![-+]{2} [ab]/)(.*)$", patch.read_text().partition("\n@@")[2], re.MULTILINE)
+    before, after = ("".join(re.sub(r"//.*|\s", "", line) for mark, line in hunks if mark in (" ", side))
+                     for side in "-+")
+    if before == after:
+        return "changes no code"
+    if not (source / "tests" / test).is_file():
+        return f"there is no tests/{test}"
+    names = [name.lower() for name in cases_of(source / "tests" / test)]
+    for case in cases.split(","):  # as doctest does
+        pattern = case.strip().lower().replace("[", "[[]")
+        if not any(fnmatch.fnmatchcase(name, pattern) for name in names):
+            return f"tests/{test} has no case '{case}'"
+    return None
+
+
+def check(source):
+    patches = sorted((source / "tests/mutants").glob("*.patch"))
+    faults = [(patch, fault) for patch in patches if (fault := fault_of(source, patch))]
+    for patch, fault in faults:
+        print(f"{patch.stem}: {fault}")
+    print(f"{len(patches) - len(faults)} passed, {len(faults)} failed")
+    return len(faults) if patches else 1
+
+
+def self_test():
+    """Plants each fault in a small tree."""
+    good = ("A sentence.\ntest: one.cpp\ncase: a case*, another\n\n--- a/include/one.hpp\n+++ b/include/one.hpp\n"
+            "@@ -1,3 +1,3 @@\n int a;\n-int b;\n+int c;\n int d;\n")
+    for what, old, new, expected in (("nothing", "", "", None),
+                                     ("another line", "-int b;", "-int x;", "does not apply"),
+                                     ("a comment alone", "+int c;", "+int b;  // c", "changes no code"),
+                                     ("another case", "another", "a third", "has no case ' a third'"),
+                                     ("another test", "one.cpp", "two.cpp", "there is no tests/two.cpp")):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            for file, text in (("include/one.hpp", "int a;\nint b;\nint d;\n"),
+                               ("tests/one.cpp", 'TEST_CASE("a case of "\n          "two lines") {}\nTEST_CASE("another")'),
+                               ("tests/mutants/one.patch", good.replace(old, new) if old else good)):
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                (folder / file).write_text(text)
+            fault = fault_of(folder, folder / "tests/mutants/one.patch")
+        if bool(fault) != bool(expected) or (expected and expected not in fault):
+            sys.exit(f"{what}: expected {expected!r}, got {fault!r}")
+    print("5 passed, 0 failed")
+
+
 def main():
     arguments = sys.argv[1:]
+    if arguments == ["--self-test"]:
+        return self_test()
+    if arguments[:1] == ["--check"] and len(arguments) == 2:
+        sys.exit(bool(check(pathlib.Path(arguments[1]).resolve())))
     names = []
     if "--" in arguments:
         names = arguments[arguments.index("--") + 1:]

@@ -109,7 +109,7 @@ bool accesses_all(const Channel& net, const shared_window<Channel>& window) {
 
 /// Runs `fold_mapped` if this rank can access all inputs, else `fold_mixed`. With `fold_mapped`,
 /// this rank also touches the input lines that it has read (see `detail::touch_lines`), because no
-/// rank reads them again. The lines of `root` are not touched.
+/// rank reads these lines again. The input of `root` is the exception: its lines are not touched.
 template <channel Channel, buffer Data, class Op>
 task<> fold(Channel net, shared_window<Channel>& window, Data own, std::size_t offset, Data sum,
             int aliased, Op op, int root) {
@@ -338,7 +338,7 @@ task<> reduce_scatter_long(Channel net, Data in, Data out, partition parts, Op o
   const bool may_use_cma = prefers_cma(bytes(in).size);
   const auto buffers = exposed_buffers<Channel>::for_three_or_more(net, bytes(in));
   shared_window<Channel> window(net, buffers.in(), buffers.writable_in(),
-                                may_use_cma ? readers::all_to_reduce : readers::none);
+                                may_use_cma ? readers::all_to_reduce : readers::no_rank);
   if (may_use_cma) window.expose_to_all_or_none();
   const chunks chunk(in, parts);
   for (int peer = 0; peer < net.size(); ++peer) {
@@ -388,7 +388,7 @@ task<> reduce_at_root(Channel net, Data in, Data out, int root, Op op) {
   const auto nothing = [](int) { return const_bytes(); };
   const bool may_use_cma = prefers_cma_at_root(bytes(in).size, net.size());
   shared_window<Channel> window(net, exposed, nothing,
-                                may_use_cma ? readers::all_to_reduce : readers::none);
+                                may_use_cma ? readers::all_to_reduce : readers::no_rank);
   const auto extent = [&](int) { return bytes(in).size; };
   constexpr pattern::rank_range no_rank{0, 0};
   co_await window.begin(extent, at_root ? no_rank : multi_send_recv::one_rank(root),

@@ -76,7 +76,7 @@ template <channel Channel, buffer Data>
 task<> broadcast_long(Channel net, Data data, int root) {
   const bool at_root = net.rank() == root;
   const bool is_sent = bytes(data).size < min_cma_broadcast_bytes;
-  const readers cma_readers = is_sent ? readers::none : readers_of_root(net.size());
+  const readers cma_readers = is_sent ? readers::no_rank : readers_of_root(net.size());
   shared_window<Channel> window(net, at_root ? bytes(data) : mutable_bytes(), const_bytes(),
                                 cma_readers);
   const auto extent = [&](int) { return bytes(data).size; };
@@ -215,7 +215,8 @@ task<> all_to_all_long(Channel net, Data in, partition in_parts, Data out, parti
   const auto writable = [&](int peer) {
     return is_equal ? buffers.writable_in(bytes(outgoing[peer])) : mutable_bytes();
   };
-  shared_window<Channel> window(net, readable, writable, is_equal ? readers::all : readers::none);
+  shared_window<Channel> window(net, readable, writable,
+                                is_equal ? readers::all : readers::no_rank);
   for (int peer = 0; peer < net.size(); ++peer) {
     if (window.exposes_in(peer)) buffers.copy_in(net, bytes(outgoing[peer]));
   }

@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// hierarchical: an all_reduce that sends data only once per machine to other machines. A node is
-// the ranks of one machine. Karonis and others, "Exploiting hierarchy in parallel computer networks
-// to optimize collective operation performance" (2000). All ranks of a node take part in the
-// exchange between nodes, as in Träff, Hunold, "Decomposing MPI collectives for exploiting
-// multi-lane communication" (2020).
+// hierarchical: an all_reduce for several machines. A node, that is, the ranks of one machine,
+// sends its data to other nodes only once. Karonis and others, "Exploiting hierarchy in parallel
+// computer networks to optimize collective operation performance" (2000). All ranks of a node take
+// part in the exchange between nodes, as in Träff, Hunold, "Decomposing MPI collectives for
+// exploiting multi-lane communication" (2020).
 
 #include <colls/algorithm/circulant.hpp>
 

@@ -4,7 +4,8 @@
 
 // pipeline: the parts that chains and binary trees share. A buffer is cut into segments that follow
 // each other through the chain or tree. Several segments are in flight at a time, one in each lane.
-// Each lane runs on a segment the coroutine that would otherwise run on the whole buffer.
+// A lane handles one segment after another, with the same coroutine that could handle a whole
+// buffer.
 
 #include <colls/algorithm/typed_view.hpp>
 #include <colls/base/partition.hpp>

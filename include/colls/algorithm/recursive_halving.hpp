@@ -30,8 +30,8 @@ task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
   }
   chunks sum(in, parts);
   if (net.size() == 1) net.copy(bytes(out), bytes(in));
-  // `work` holds the partial sums from the first received message on. The last sum is written to
-  // `out` instead if it is a single chunk.
+  // `work` holds the partial sums from the first received message on. The last sum, if it is a
+  // single chunk, is written to `out` instead.
   const bool is_fold_dest = cube.fold_source >= 0;
   const pattern::rank_range summed =
       cube.held(is_fold_dest || cube.rounds < 1 ? cube.rounds : cube.rounds - 1);

@@ -6,9 +6,9 @@
 // fewest bytes possible. Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
 // workstations" (2009).
 //
-// A chunk is cut into segments, and several segments are in flight at a time, one in each lane.
-// Each lane runs on a segment the coroutine that would otherwise run on whole chunks. p is the
-// number of ranks.
+// A chunk is cut into segments, and several segments are in flight at a time, one in each lane. A
+// lane handles one segment after another, with the same coroutine that could handle whole chunks. p
+// is the number of ranks.
 
 #include <colls/algorithm/typed_view.hpp>
 #include <colls/base/partition.hpp>

@@ -122,13 +122,13 @@ class shared_window {
   /// Makes a window in which `peer` may read `in(peer)` and write `out(peer)` of this rank.
   /// `cma_readers` says which ranks may read an input in private memory.
   template <std::invocable<int> In, std::invocable<int> Out>
-  shared_window(Channel net, const In& in, const Out& out, readers cma_readers = readers::none)
+  shared_window(Channel net, const In& in, const Out& out, readers cma_readers = readers::no_rank)
       : net_(net),
         exposure_(net.net(), *net.record().communicator),
         local_(static_cast<std::size_t>(net.size())),
         remote_(local_.size()),
         views_(local_.size()),
-        cma_(cma_readers == readers::none ? 0 : local_.size()) {
+        cma_(cma_readers == readers::no_rank ? 0 : local_.size()) {
     for (int peer = 0; peer < net.size(); ++peer) {
       if (peer == net.rank()) continue;
       window_descriptor& local = local_[index(peer)];
@@ -144,7 +144,8 @@ class shared_window {
     }
   }
   /// Makes a window that exposes the same buffers to all peers.
-  shared_window(Channel net, const_bytes in, const_bytes out, readers cma_readers = readers::none)
+  shared_window(Channel net, const_bytes in, const_bytes out,
+                readers cma_readers = readers::no_rank)
       : shared_window(net, [&](int) { return in; }, [&](int) { return out; }, cma_readers) {}
   shared_window(const shared_window&) = delete;
   shared_window& operator=(const shared_window&) = delete;
@@ -512,7 +513,7 @@ class shared_window {
   list<window_descriptor> local_;   // the descriptors that this rank sends
   list<window_descriptor> remote_;  // the descriptors that this rank receives
   list<typename transport_type::view*> views_;
-  list<cma_transfer> cma_;  // by peer; empty unless inputs may be read by CMA
+  list<cma_transfer> cma_;  // one per rank; empty unless inputs may be read by CMA
   std::size_t bytes_since_yield_ = 0;
 };
 

@@ -41,7 +41,7 @@ enum class needs : std::uint8_t { nothing, commutative, even_ranks };
 struct algorithm_info {
   algorithm id = algorithm::automatic;
   needs requirement = needs::nothing;
-  order reduction_order = order::any;  // rank: sums have the bits of the sequential sum
+  order reduction_order = order::any;  // `order::rank` if sums have the bits of the sequential sum
 };
 
 namespace detail {

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// algorithm_choice: the algorithm and the parameters selected for a call, and their cost.
+// algorithm_choice: the algorithm and the parameters that were selected for a call, and the
+// predicted cost of the call.
 
 #include <colls/base/algorithm_names.hpp>
 #include <colls/base/network_cost.hpp>
@@ -12,17 +13,19 @@
 
 namespace colls {
 
-/// The algorithm of a call and its parameters; equal on all ranks.
+/// The algorithm of a call and its parameters, which are equal on all ranks. A chunk is the share
+/// of one rank in the data of the call.
 struct algorithm_choice {
   colls::algorithm id = colls::algorithm::linear;
-  std::size_t segment = 0;  // bytes of a pipelined piece of a chunk; 0: chunks are not cut
-  int lanes = 1;            // pieces in flight at a time
-  int radix = 4;            // of algorithms that have a radix
+  std::size_t segment = 0;  // the bytes of a pipelined piece of a chunk, or 0 if chunks are not cut
+  int lanes = 1;            // the number of pieces in flight at a time
+  int radix = 4;            // the radix of knomial_tree, bruck and dissemination
 
   friend constexpr bool operator==(const algorithm_choice&, const algorithm_choice&) = default;
 };
 
-/// The predicted cost of a call: messages and bytes of all ranks together, and its time.
+/// The predicted cost of a call: the numbers of messages and bytes that all ranks together send,
+/// and the time that the call takes.
 struct cost {
   std::uint64_t messages = 0;
   std::uint64_t bytes = 0;

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Names of collectives, algorithms and options, shared by options, programs, messages and headers.
+// algorithm_names: enumerations of the collectives, the algorithms and some of their options, and
+// the names that command lines, error messages and JSON use for them.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +12,7 @@
 
 namespace colls {
 
-/// The operation of a call. The values are part of the wire format and never change.
+/// The operation that a call performs. The values are part of the wire format and never change.
 enum class collective : std::uint8_t {
   none = 0,
   barrier,
@@ -35,8 +36,8 @@ enum class collective : std::uint8_t {
   attach,
 };
 
-/// The algorithm of a call. `automatic` (`auto` in programs and JSON) leaves the choice to
-/// `tuning`. The values are part of the wire format and never change.
+/// The algorithm of a call. `automatic`, which command lines and JSON write as `auto`, leaves the
+/// choice to the class `tuning`. The values are part of the wire format and never change.
 enum class algorithm : std::uint8_t {
   automatic = 0,
   linear,
@@ -59,16 +60,18 @@ enum class algorithm : std::uint8_t {
   native,
 };
 
-/// The order in which inputs are combined. `any` lets the algorithm choose; `rank` gives the bits
-/// of the sequential sum in rank order.
+/// The order in which inputs are combined. With `any`, the algorithm chooses the order. With
+/// `rank`, the result has the same bits as a sequential reduction in rank order.
 enum class order : std::uint8_t { any = 0, rank };
 
-/// The type of partial sums in messages, for an accumulate type wider than the elements.
-/// `accumulate` rounds once at the end. `storage` halves the bytes and rounds at each hop; with
-/// `order::rank` it rounds after each addition.
+/// The type in which messages carry partial sums if the accumulate type (the type in which elements
+/// are combined) is wider than the element type. With `accumulate`, sums are rounded to the element
+/// type once, at the end. With `storage`, messages carry the element type: messages of float16 or
+/// bfloat16 have half as many bytes, but each hop rounds the sum. With `storage` and `order::rank`,
+/// each addition rounds the sum.
 enum class wire : std::uint8_t { accumulate = 0, storage };
 
-/// Returns the name of a collective as in messages, programs and JSON.
+/// Returns the name of a collective as it appears in error messages, command lines and JSON.
 constexpr const char* name(collective coll) {
   constexpr const char* names[] = {
       "none",   "barrier", "broadcast",  "all_reduce", "reduce", "reduce_scatter", "all_gather",
@@ -78,7 +81,7 @@ constexpr const char* name(collective coll) {
   return index < sizeof names / sizeof *names ? names[index] : "unknown collective";
 }
 
-/// Returns the name of an algorithm as in messages, programs and JSON.
+/// Returns the name of an algorithm as it appears in error messages, command lines and JSON.
 constexpr const char* name(algorithm algo) {
   constexpr const char* names[] = {"auto",
                                    "linear",
@@ -103,7 +106,7 @@ constexpr const char* name(algorithm algo) {
   return index < sizeof names / sizeof *names ? names[index] : "unknown algorithm";
 }
 
-/// Returns the algorithm with that name, or nothing.
+/// Returns the algorithm with the name `text`, or nothing if no algorithm has this name.
 constexpr std::optional<algorithm> algorithm_of(std::string_view text) {
   for (int i = 0; i <= static_cast<int>(algorithm::native); ++i) {
     const auto algo = static_cast<algorithm>(i);

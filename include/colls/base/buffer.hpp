@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Buffers: the memory space is part of a buffer's type; transports see buffers as bytes.
+// buffer: the types of buffers that calls and algorithms take. The type of a buffer determines
+// whether the buffer lies in the memory of the CPU or of a GPU. Transports treat buffers as bytes.
 
 #include <colls/base/algorithm_names.hpp>
 
@@ -12,18 +13,19 @@
 
 namespace colls {
 
-/// Memory spaces: memory of the host, and memory of a GPU.
+/// Tag types for memory spaces: the memory of the CPU and the memory of a GPU.
 struct host_memory {};
 struct device_memory {};
 
-/// Bytes that a receive may write: a pointer and a size. It is not a std::span because coroutine
-/// frames reload a span as one 16-byte unit (a store-forwarding stall).
+/// The bytes that a receive may write, as a pointer and a size. This type is not a std::span
+/// because a compiler reloads a span from a coroutine frame with one 16-byte load, which stalls if
+/// pointer and size were stored separately (no store forwarding).
 struct mutable_bytes {
   std::byte* data = nullptr;
   std::size_t size = 0;
 };
 
-/// Bytes that a send may read: a pointer and a size.
+/// The bytes that a send may read, as a pointer and a size.
 struct const_bytes {
   const std::byte* data = nullptr;
   std::size_t size = 0;
@@ -33,12 +35,13 @@ struct const_bytes {
   constexpr const_bytes(mutable_bytes other) : data(other.data), size(other.size) {}
 };
 
-/// A CUDA stream by its handle. A plain struct, which needs no CUDA header.
+/// A reference to a CUDA stream. The handle is a void pointer, so that this header does not include
+/// a header of CUDA.
 struct stream_ref {
   void* handle = nullptr;
 };
 
-/// `count` elements in the memory of a GPU. Does not own them.
+/// A view of `count` elements in the memory of a GPU. The view does not own the elements.
 template <class T>
 struct device_span {
   using element_type = T;
@@ -62,11 +65,11 @@ inline constexpr bool std::ranges::enable_borrowed_range<colls::device_span<T>> 
 
 namespace colls {
 
-/// The element type of an `any_buffer`, of which only the size is known.
+/// The placeholder for the element type of an `any_buffer`, of which only the size is known.
 struct any_element {};
 
-/// A buffer in host memory whose element type is erased. Communicators pass it to algorithms, so
-/// each algorithm is compiled once per transport.
+/// A buffer in the memory of the CPU whose element type is erased. Communicators pass buffers to
+/// algorithms in this form, so that each algorithm is compiled only once per transport.
 class any_buffer {
  public:
   using element_type = any_element;
@@ -92,7 +95,8 @@ class any_buffer {
 template <class Buffer>
 using element_t = typename Buffer::element_type;
 
-/// The requirements of algorithms on a buffer: contiguous elements that can be cut into parts.
+/// A type that algorithms accept as a buffer. It has contiguous elements, and each part of a buffer
+/// is a buffer of the same type.
 template <class Buffer>
 concept buffer = requires(const Buffer& data, std::size_t n) {
   typename Buffer::element_type;
@@ -101,7 +105,7 @@ concept buffer = requires(const Buffer& data, std::size_t n) {
   data.data();
 };
 
-/// The memory space of a type of buffer.
+/// The memory space of the buffers of type `Buffer`.
 template <class Buffer>
 struct memory_space {
   using type = host_memory;
@@ -113,7 +117,8 @@ struct memory_space<device_span<T>> {
 template <class Buffer>
 using memory_space_t = typename memory_space<Buffer>::type;
 
-/// The memory space of a transport's communicators; specialised for transports of device memory.
+/// The memory space of the buffers that communicators over a transport take. Transports for the
+/// memory of a GPU specialise this template.
 template <class Transport>
 struct transport_memory {
   using type = host_memory;
@@ -121,7 +126,7 @@ struct transport_memory {
 template <class Transport>
 using transport_memory_t = typename transport_memory<Transport>::type;
 
-/// Returns the bytes of one element of a buffer.
+/// Returns the size in bytes of one element of a buffer.
 template <class Buffer>
 constexpr std::size_t element_size(const Buffer& data) {
   if constexpr (std::same_as<element_t<Buffer>, any_element>) {
@@ -131,7 +136,7 @@ constexpr std::size_t element_size(const Buffer& data) {
   }
 }
 
-/// Returns the bytes of a buffer.
+/// Returns the memory of a buffer as bytes.
 template <buffer Buffer>
 mutable_bytes bytes(const Buffer& data) {
   return {
@@ -139,8 +144,9 @@ mutable_bytes bytes(const Buffer& data) {
       data.size() * element_size(data)};
 }
 
-/// A buffer cut by a partition: `chunks{data, parts}[r]` is the chunk of rank r, and a range of
-/// ranks gives their chunks as one buffer. The buffer begins with the chunk of rank `first`.
+/// A buffer that a partition cuts into one chunk per rank. `chunks{data, parts}[r]` is the chunk of
+/// rank r. If the index is a range of ranks, the result is one buffer with the chunks of all these
+/// ranks. The buffer begins with the chunk of rank `first`.
 template <buffer Data, class Partition>
 class chunks {
  public:

@@ -2,17 +2,18 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Transfer of cache lines that one core writes and another core reads repeatedly.
+// cache_lines: faster transfer of cache lines that one core writes and another core reads, again
+// and again.
 
 #include <cstddef>
 #include <cstdint>
 
 namespace colls::detail {
 
-/// Writes a byte into each cache line that begins in a buffer which this core has read and whose
-/// contents are no longer needed. Some caches transfer ownership of a modified line to its reader
-/// if readers usually write such lines too. Otherwise the next write of the first core must request
-/// each line again.
+/// Writes a byte into each cache line that begins in a buffer. The caller must have read the
+/// buffer, whose contents are lost. Some processors transfer the ownership of a modified line to
+/// the core that reads it if readers usually write such lines too, as this function does. Without
+/// this transfer, the core that wrote the lines must request each line again for its next write.
 inline void touch_lines(std::byte* data, std::size_t size) {
 #if defined(__x86_64__)
   static const bool migrates_lines = __builtin_cpu_is("amd") != 0;

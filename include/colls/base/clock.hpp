@@ -2,22 +2,25 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Time: points of a transport's clock, and durations as users write them.
+// clock: points in time on the clock of a transport, and durations that users pass as options.
 
 #include <cstdint>
 
 namespace colls {
 
-/// Nanoseconds on a transport's clock: steady, or virtual in the simulator.
+/// A point in time, in nanoseconds on the clock of a transport. The clock is steady; in the
+/// simulator it is virtual.
 using time_point = std::int64_t;
 inline constexpr time_point never = INT64_MAX;
 inline constexpr time_point milliseconds = 1'000'000;
 inline constexpr time_point seconds = 1'000'000'000;
-/// The longest sleep of a driver between two checks of a condition that has no wake-up (see
-/// `polled_condition`), where ranks outnumber cores.
+/// The longest time for which a driver (the event loop of a wait) sleeps between two checks of a
+/// condition that no event announces (see `polled_condition`). Drivers sleep between such checks
+/// only if ranks outnumber cores.
 inline constexpr time_point max_poll_sleep = 20'000;
 
-/// A duration, converted from any std::chrono duration; 0: none.
+/// A duration, into which any std::chrono duration converts implicitly. The value 0 means that no
+/// duration is set.
 class time_span {
  public:
   constexpr time_span() = default;
@@ -26,7 +29,7 @@ class time_span {
       span.count();
       Duration::period::num;
     }
-  constexpr time_span(const Duration& span)  // NOLINT: `.timeout = 5s` is the point
+  constexpr time_span(const Duration& span)  // NOLINT: implicit, so that `.timeout = 5s` compiles
       : nanoseconds_(rounded(static_cast<long double>(span.count()) * seconds *
                              Duration::period::num / Duration::period::den)) {}
   constexpr time_point count() const { return nanoseconds_; }
@@ -38,13 +41,15 @@ class time_span {
     span.nanoseconds_ = nanoseconds;
     return span;
   }
-  /// Returns the end of this duration if it begins at `start`, which is not negative.
+  /// Returns the time at which this duration ends if it begins at `start`. `start` must not be
+  /// negative. Returns `never` if the sum overflows.
   constexpr time_point after(time_point start) const {
     return nanoseconds_ < never - start ? start + nanoseconds_ : never;
   }
 
  private:
-  // A duration other than 0 does not become 0, and one too long to count becomes `never`.
+  // Converts a duration to whole nanoseconds. A duration other than 0 does not become 0, and a
+  // duration that is too long becomes `never`.
   static constexpr time_point rounded(long double nanoseconds) {
     if (nanoseconds >= static_cast<long double>(never)) return never;
     if (nanoseconds <= -static_cast<long double>(never)) return -never;

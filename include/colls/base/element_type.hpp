@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Element types: the types that collectives accept, and the numbers by which ranks compare them.
+// element_type: the types of elements that collectives accept, and the numbers that identify these
+// types when ranks compare their calls.
 
 #include <colls/base/half.hpp>
 
@@ -11,7 +12,7 @@
 
 namespace colls {
 
-/// A value and its index: the element type of `min_loc` and `max_loc`.
+/// A value and its index. This is the element type of the operations `min_loc` and `max_loc`.
 template <class T>
 struct value_index {
   T value;
@@ -31,8 +32,9 @@ concept range_like = requires(T& t) {
   t.size();
 };
 
-/// The type of colls that has the representation and meaning of another library's type T: float16
-/// and bfloat16 for CUDA's halves (<colls/cuda/half.cuh>).
+/// The type of this library with the same representation and meaning as the type T of another
+/// library. For the half types of CUDA this is float16 or bfloat16 (see <colls/cuda/half.cuh>), and
+/// for all other types it is T itself.
 template <class T>
 struct counterpart {
   using type = T;
@@ -43,7 +45,8 @@ using counterpart_t = typename counterpart<T>::type;
 template <class T>
 concept number = std::is_arithmetic_v<T> || half_type<T>;
 
-/// Recognises std::complex by its structure, since its header is large.
+/// Whether a type is std::complex. The type is recognised by its structure because <complex> is too
+/// large to be included here.
 template <class T>
 inline constexpr bool is_complex = false;
 template <template <class> class Complex, std::floating_point T>
@@ -60,12 +63,13 @@ inline constexpr bool is_value_index = false;
 template <class T>
 inline constexpr bool is_value_index<value_index<T>> = true;
 
-/// Whether T has `static constexpr const char* name`. A data member `name` does not count.
+/// Whether T has the member `static constexpr const char* name`. A non-static member `name` does
+/// not count.
 template <class T>
 concept named = std::convertible_to<decltype(T::name), const char*> &&
                 requires { typename std::bool_constant<(T::name[0] != 0)>; };
 
-/// An FNV-1a hash, equal for all compilers.
+/// An FNV-1a hash. The value does not depend on the compiler.
 class name_hash {
  public:
   constexpr name_hash& add(std::uint64_t number) {
@@ -76,7 +80,8 @@ class name_hash {
     for (; *text != 0; ++text) add_byte(static_cast<unsigned char>(*text));
     return *this;
   }
-  /// Returns a number that no built-in type or operation has.
+  /// Returns the hash as the number of a type or operation of the user. No built-in type or
+  /// operation has such a number.
   constexpr std::uint32_t user_id() const { return hash_ | 0x8000'0000u; }
 
  private:
@@ -85,7 +90,8 @@ class name_hash {
   std::uint32_t hash_ = 2166136261u;
 };
 
-/// The number of a built-in type consists of its kind and its size in bytes.
+/// The kind of a built-in type. The number of a built-in type consists of its kind and its size in
+/// bytes.
 enum class type_kind : std::uint32_t {
   boolean = 1,
   signed_integer,
@@ -102,24 +108,25 @@ constexpr std::uint32_t id_of(type_kind kind, std::size_t size) {
   return static_cast<std::uint32_t>(kind) << 8 | static_cast<std::uint32_t>(size);
 }
 
-/// Whether T is the 80-bit format of x87, whose size is that of another format.
+/// Whether T is the 80-bit format of the x87. Its size does not identify it, because another format
+/// has the same size.
 template <class T>
 inline constexpr bool is_extended = std::numeric_limits<T>::digits == 64;
 
 }  // namespace detail
 
-/// The element types of collectives: every arithmetic type, std::complex, float16, bfloat16, and
-/// any trivially copyable type that is not a pointer, array, range or span.
+/// An element type of collectives: any arithmetic type, std::complex, float16, bfloat16, and any
+/// other trivially copyable type that is not a pointer, array, range or span.
 template <class T>
 concept supported_type =
     std::is_object_v<T> && std::same_as<T, std::remove_cv_t<T>> &&
     std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !std::is_member_pointer_v<T> &&
     !std::is_null_pointer_v<T> && !std::is_array_v<T> && !detail::range_like<T>;
 
-/// Returns the number of a type in fingerprints, which does not depend on the compiler. Built-in
-/// types have fixed numbers; `long` and `long long` of the same size have the same. The number of
-/// any other type is a hash of its size, its alignment and its `static constexpr const char* name`,
-/// if it has one.
+/// Returns the number that stands for T in fingerprints (the arguments that ranks compare). It does
+/// not depend on the compiler. Built-in types have fixed numbers; `long` and `long long` have the
+/// same number if they have the same size. The number of any other type is a hash of its size, its
+/// alignment and, if it has one, its `static constexpr const char* name`.
 template <supported_type T>
 constexpr std::uint32_t type_id() {
   using detail::id_of;
@@ -152,7 +159,8 @@ constexpr std::uint32_t type_id() {
   }
 }
 
-/// Returns the name of a built-in type in programs, messages and JSON; "user type" for any other.
+/// Returns the name that command lines, error messages and JSON use for the type with the number
+/// `id`. The name of a type that is not built in is "user type".
 constexpr const char* type_name(std::uint32_t id) {
   using detail::id_of;
   using detail::type_kind;

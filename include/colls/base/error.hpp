@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Errors: error codes, the failure record that explains one, and the exception.
+// error: the error codes, the failure record that explains an error, and the exception that
+// operations throw.
 
 #include <colls/base/algorithm_names.hpp>
 
@@ -15,7 +16,8 @@
 
 namespace colls {
 
-/// The errors of colls. The values are stable; comparisons such as `== std::errc::timed_out` work.
+/// The error codes of colls. Their values never change. A std::error_code made from one of them can
+/// be compared with std::errc, as in `code == std::errc::timed_out`.
 enum class errc {
   peer_failed = 1,
   revoked,
@@ -141,36 +143,38 @@ class category final : public std::error_category {
 
 }  // namespace detail
 
-/// The category of every `errc`.
+/// Returns the error category of `errc`.
 const std::error_category& error_category() noexcept;
 
 inline std::error_code make_error_code(errc code) noexcept {
   return {static_cast<int>(code), error_category()};
 }
 
-/// The record of one failure. Trivially copyable: its bytes are sent to other ranks.
+/// The record of one failure. It is trivially copyable because ranks send its bytes to each other.
+/// A world rank is the number of a rank in the world, which may differ from its number in another
+/// communicator.
 struct failure {
   errc code{};
-  std::int32_t culprit = -1;     // rank in the world that caused it; -1: no particular rank
-  std::int32_t observer = -1;    // rank in the world that detected it first
-  std::int32_t waited_for = -1;  // rank in the world for which this rank waited
+  std::int32_t culprit = -1;     // the world rank that caused the failure, or -1 if none did
+  std::int32_t observer = -1;    // the world rank that detected the failure first
+  std::int32_t waited_for = -1;  // the world rank for which this rank was waiting
   std::uint32_t communicator = 0;
   collective operation = collective::none;
-  bool refused = false;  // invalid call: nothing was sent, its communicator stays usable
+  bool refused = false;  // the call was invalid, so nothing was sent; the communicator stays usable
   std::uint8_t reserved[2] = {};
   std::uint64_t sequence = 0;
-  std::uint64_t bytes_done = 0;      // sent and received
-  std::uint64_t bytes_expected = 0;  // of a message; 0: unknown, as for collectives
+  std::uint64_t bytes_done = 0;      // the bytes that were sent and received
+  std::uint64_t bytes_expected = 0;  // the length of a message; 0 if unknown, as for collectives
   std::int64_t elapsed_ns = 0;
-  char address[64] = {};  // of the culprit, as host:port
-  char detail[320] = {};  // one sentence
+  char address[64] = {};  // the address of the culprit, as host:port
+  char detail[320] = {};  // one sentence that explains the failure
 
   failure() = default;
   explicit failure(errc reason, const char* sentence = "") : code(reason) {
     set_detail("%s", sentence);
   }
 
-  /// Formats `detail` as printf does, truncated to fit.
+  /// Formats `detail` as printf does. Cuts the text off if it is too long.
   [[gnu::format(printf, 2, 3)]] failure& set_detail(const char* pattern, ...) {
     std::va_list args;
     va_start(args, pattern);
@@ -183,7 +187,7 @@ static_assert(std::is_trivially_copyable_v<failure>);
 
 namespace detail {
 
-/// A line of text in a fixed buffer, truncated to fit.
+/// A line of text in a buffer of fixed size. Text that does not fit is cut off.
 class line {
  public:
   [[gnu::format(printf, 2, 3)]] line& add(const char* pattern, ...) {
@@ -205,8 +209,8 @@ class line {
   std::size_t size_ = 0;
 };
 
-/// Returns the advice for a failure. It is empty for an invalid argument of a call that was not
-/// refused, whose hint would not be true.
+/// Returns the advice for a failure. The advice for `invalid_argument` says that nothing was sent,
+/// which is true only of refused calls; for other calls the result is empty.
 constexpr const char* hint(const failure& reason) {
   return reason.code == errc::invalid_argument && !reason.refused ? "" : text_of(reason.code).hint;
 }
@@ -217,7 +221,8 @@ constexpr const char* hint(const failure& reason) {
 /// hint.
 std::string to_text(const failure& reason);
 
-/// The exception of every failed operation: the error code, and the record that explains it.
+/// The exception that every failed operation throws. It contains the error code and the record that
+/// explains the failure.
 class error : public std::system_error {
  public:
   explicit error(const failure& reason);
@@ -231,7 +236,7 @@ class error : public std::system_error {
   std::string text_;
 };
 
-/// Returns the failure of an operation whose body threw this exception.
+/// Returns the failure record for an exception that the body of an operation threw.
 failure failure_of(const std::exception_ptr& cause) noexcept;
 
 }  // namespace colls

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Implementation of error.hpp.
+// Implementation of error.hpp: the category, the texts and the exception.
 
 #include <colls/base/compiler.hpp>
 #include <colls/base/error.hpp>
@@ -37,7 +37,8 @@ COLLS_ONCE std::error_condition category::default_error_condition(int value) con
   }
 }
 
-/// Returns whether the detail begins with the name of the culprit.
+/// Returns whether the detail begins with "rank" and the number of the culprit, and no address is
+/// known. In this case `to_text` does not name the culprit again.
 inline bool names_culprit(const failure& reason) {
   line name;
   name.add("rank %d ", reason.culprit);

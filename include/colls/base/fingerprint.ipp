@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Implementation of fingerprint.hpp: the text of a mismatch.
+// Implementation of fingerprint.hpp: the texts that describe a mismatch between the calls of two
+// ranks.
 
 #include <colls/base/compiler.hpp>
 #include <colls/base/fingerprint.hpp>

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// float16 and bfloat16: two-byte storage types whose arithmetic is done in float.
+// half: float16 and bfloat16, two-byte types that store floating-point numbers. Their arithmetic is
+// done in float.
 
 #include <colls/base/compiler.hpp>
 
@@ -14,8 +15,9 @@ namespace colls {
 
 namespace detail {
 
-// The conversions have no branches, so compilers vectorise loops over them. They use no operation
-// that could change a NaN, so they are constant expressions for every value.
+// The following conversions have no branches, so that compilers can vectorise loops that contain
+// them. They use no operation that could change a NaN, so that they are constant expressions for
+// every value.
 
 COLLS_INLINE constexpr std::uint32_t bits_of(float value) {
   return __builtin_bit_cast(std::uint32_t, value);
@@ -34,7 +36,8 @@ COLLS_INLINE constexpr float binary16_to_float(std::uint16_t half) {
   const std::uint32_t sign = (half & 0x8000u) << 16;
   const std::uint32_t magnitude = half & 0x7fffu;
   const std::uint32_t rebias = (127u - 15u) << 23;
-  // Infinity and NaN have the largest exponent in both formats, hence the doubled bias.
+  // Infinity and NaN have the largest exponent in both formats, 31 and 255. These exponents differ
+  // by twice the difference of the biases.
   const std::uint32_t normal = (magnitude << 13) + select(magnitude < 0x7c00u, rebias, 2 * rebias);
   const std::uint32_t subnormal =
       bits_of(static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-24f);
@@ -46,7 +49,8 @@ COLLS_INLINE constexpr std::uint16_t binary16_from_float(float value) {
   const std::uint32_t sign = (bits >> 16) & 0x8000u;
   const std::uint32_t magnitude = bits & 0x7fff'ffffu;
   const std::uint32_t smallest_normal = (127u - 14u) << 23;
-  // Adding 1/2 moves the bits that stay to the end of the significand and rounds off the others.
+  // Adding 0.5 aligns the bits that a subnormal float16 has with the end of the significand, so
+  // that the addition rounds off all lower bits.
   const bool small = magnitude < smallest_normal;
   const std::uint32_t subnormal =
       bits_of(float_of(select(small, magnitude, 0)) + 0.5f) - bits_of(0.5f);
@@ -71,9 +75,9 @@ COLLS_INLINE constexpr std::uint16_t brain16_from_float(float value) {
 
 }  // namespace detail
 
-/// IEEE 754 binary16. The conversion to float is implicit and exact. The conversion from float is
-/// explicit and rounds to nearest even. Infinities, subnormal numbers and NaN are preserved.
-/// Comparisons are those of float.
+/// The format binary16 of IEEE 754. The conversion to float is implicit and exact. The conversion
+/// from float is explicit and rounds to nearest even. Both conversions preserve infinities,
+/// subnormal numbers and NaN. Comparisons convert both operands to float.
 class float16 {
  public:
   float16() = default;
@@ -92,8 +96,8 @@ class float16 {
   std::uint16_t bits_;
 };
 
-/// The upper half of a float: its range with 8 bits of precision. Conversions and comparisons are
-/// like those of float16.
+/// A format that consists of the upper 16 bits of a float. It has the range of float and 8 bits of
+/// precision. Conversions and comparisons work as for float16.
 class bfloat16 {
  public:
   bfloat16() = default;
@@ -120,7 +124,8 @@ static_assert(sizeof(float16) == 2 && std::is_trivially_copyable_v<float16> &&
 static_assert(sizeof(bfloat16) == 2 && std::is_trivially_copyable_v<bfloat16> &&
               std::is_trivially_default_constructible_v<bfloat16>);
 
-/// Arithmetic is done in float and rounded once.
+/// Returns the sum, computed in float and rounded once. The other arithmetic operators compute and
+/// round in the same way.
 template <half_type T>
 COLLS_INLINE constexpr T operator+(T a, T b) {
   return T(float(a) + float(b));
@@ -160,7 +165,8 @@ COLLS_HOST_DEVICE constexpr T& operator/=(T& a, T b) {
 
 namespace detail {
 
-/// std::numeric_limits of a two-byte format with this precision and exponent range.
+/// The base class of std::numeric_limits for a two-byte format with `Digits` bits of precision and
+/// the largest exponent `MaxExponent`.
 template <class Half, int Digits, int MaxExponent>
 class half_limits : public std::numeric_limits<float> {
   static constexpr int fraction = Digits - 1;

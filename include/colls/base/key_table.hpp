@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// key_table: an intrusive hash table of messages, first in, first out for each key. Nodes need no
+// key_table: an intrusive hash table of messages. It finds nodes with equal keys in the order in
+// which they were inserted. It links nodes that their owners provide, so that nodes need no
 // allocation.
 
 #include <algorithm>
@@ -14,10 +15,10 @@
 namespace colls {
 
 /// The matching key of a message. Sends and receives with equal keys match in the order in which
-/// they were posted. Point-to-point messages have `lane == point_to_point` and their tag as
-/// `sequence`.
+/// they were posted. The lane tells concurrent parts of one operation apart. A point-to-point
+/// message has `lane == point_to_point`, and its `sequence` is its tag.
 struct message_key {
-  std::int32_t peer = -1;  // rank in the world
+  std::int32_t peer = -1;  // the rank of the peer in the world
   std::uint32_t communicator = 0;
   std::uint64_t sequence = 0;
   std::uint16_t lane = 0;
@@ -27,14 +28,15 @@ struct message_key {
   friend bool operator==(const message_key&, const message_key&) = default;
 };
 
-/// Base class of the nodes of a `key_table`. The owner removes a node before destroying it.
+/// The base class of the nodes of a `key_table`. The owner of a node must remove it from the table
+/// before destroying it.
 struct key_table_node {
   message_key key;
   key_table_node* next = nullptr;
   key_table_node* prev = nullptr;
 };
 
-/// A hash table whose buckets are doubly linked lists of nodes in the order of insertion.
+/// A hash table in which each bucket is a doubly linked list of nodes in the order of insertion.
 template <class Node>
 class key_table {
  public:
@@ -46,12 +48,12 @@ class key_table {
     link(buckets_[slot(node.key)], node);
     ++count_;
   }
-  /// Allocates memory for one more node, so adding that node does not allocate.
+  /// Allocates memory for one more node, so that the next insertion of a node does not allocate.
   void make_room() {
     if (count_ >= 2 * buckets_.size()) rehash(4 * buckets_.size());
   }
-  /// Inserts a node before the oldest node of its key that satisfies `predicate`, or after all
-  /// nodes if there is none.
+  /// Inserts `node` before the oldest node with the same key that satisfies `predicate`. If there
+  /// is no such node, inserts `node` after all other nodes.
   template <class Predicate>
   void insert(Node& node, Predicate predicate) {
     Node* const next = find_if(node.key, predicate);
@@ -66,7 +68,7 @@ class key_table {
     ++count_;
   }
 
-  /// Returns the oldest node with that key, or null.
+  /// Returns the oldest node with the key `key`, or null if there is none.
   Node* find(const message_key& key) const {
     return find_if(key, [](const Node&) { return true; });
   }
@@ -79,9 +81,10 @@ class key_table {
     return nullptr;
   }
 
-  /// Returns a node of any key that satisfies `predicate`, or null. A pass over all nodes begins
-  /// with `index` 0 and continues with the same variable. Nodes may be removed between calls; nodes
-  /// added between calls may be missed. `all_of` must not be called during a pass.
+  /// Returns a node of any key that satisfies `predicate`, or null if there is none. A pass over
+  /// all nodes calls this function repeatedly with the same variable `index`, which must be 0 at
+  /// the first call. The caller may remove nodes between two calls. The pass may miss nodes that
+  /// are added between two calls. `all_of` must not be called during a pass.
   template <class Predicate>
   Node* find_next(std::size_t& index, Predicate predicate) {
     if (index == 0) shrink();
@@ -94,7 +97,7 @@ class key_table {
   }
 
   void remove(Node& node) { unlink(buckets_[slot(node.key)], node); }
-  /// Replaces `node` by `other`, which has the same key.
+  /// Replaces `node` by `other`, which must have the same key.
   void replace(Node& node, Node& other) {
     bucket& home = buckets_[slot(node.key)];
     other.prev = node.prev;
@@ -104,7 +107,8 @@ class key_table {
     node.next = node.prev = nullptr;
   }
 
-  /// Removes the oldest node with that key and returns it, or null.
+  /// Removes the oldest node with the key `key` and returns it. Returns null if there is no such
+  /// node.
   Node* take(const message_key& key) {
     if (count_ == 0) return nullptr;
     bucket& home = buckets_[slot(key)];
@@ -116,8 +120,9 @@ class key_table {
     return nullptr;
   }
 
-  /// Returns the address of the bucket of a key, and of the first node in it, or null: for
-  /// prefetching them before the key is looked up.
+  /// Returns the address of the bucket of a key, or null if the table is empty. `bucket_head`
+  /// returns the address of the first node in this bucket. Callers prefetch these addresses before
+  /// they look up the key.
   const void* bucket_address(const message_key& key) const {
     return count_ == 0 ? nullptr : &buckets_[slot(key)];
   }
@@ -125,11 +130,12 @@ class key_table {
     return count_ == 0 ? nullptr : buckets_[slot(key)].first;
   }
 
-  /// Returns whether `predicate` is true for all nodes; stops at the first for which it is false.
+  /// Returns whether `predicate` is true for all nodes. Stops at the first node for which it is
+  /// false.
   template <class Predicate>
   bool all_of(Predicate predicate) {
     if (count_ == 0) return true;
-    shrink();  // called at each poll, so empty buckets matter
+    shrink();  // because polls call this function and would visit every empty bucket
     for (const bucket& home : buckets_) {
       for (key_table_node* it = home.first; it != nullptr; it = it->next) {
         if (!predicate(static_cast<Node&>(*it))) return false;
@@ -138,7 +144,7 @@ class key_table {
     return true;
   }
 
-  /// Calls `callback` for all nodes. It may remove the node that it receives.
+  /// Calls `callback` for all nodes. The callback may remove the node that it receives.
   template <class Callback>
   void for_each(Callback callback) {
     for (bucket& home : buckets_) {
@@ -177,12 +183,13 @@ class key_table {
     return static_cast<std::size_t>(mixed >> 40) & (buckets_.size() - 1);
   }
 
-  // Reduces the number of buckets after most nodes have gone, which shortens passes over all nodes.
+  // Reduces the number of buckets after most nodes have been removed, which shortens passes over
+  // all nodes.
   void shrink() {
     if (buckets_.size() > 64 && 16 * count_ < buckets_.size()) rehash(std::bit_ceil(count_));
   }
-  // Changes the number of buckets, which is at least 8. Allocates only beyond the largest number so
-  // far.
+  // Changes the number of buckets to `wanted`, but at least to 8. Allocates memory only if the
+  // table never had as many buckets before.
   [[gnu::noinline]] void rehash(std::size_t wanted) {
     wanted = std::max<std::size_t>(wanted, 8);
     buckets_.reserve(wanted);

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Logging: lines written to stderr or to the installed writer, never to stdout.
+// log: writes log lines to stderr, or to another writer that is installed, and never to stdout.
 
 #include <atomic>
 #include <cstdarg>
@@ -11,8 +11,9 @@
 
 namespace colls {
 
-/// Levels of COLLS_LOG. `warn` (the default) writes what a user should act on, `info` also what
-/// happens once per job, `debug` also each connection. `off` writes nothing.
+/// The log levels that the environment variable COLLS_LOG can select. `off` writes nothing. `warn`,
+/// the default, writes what the user should act on. `info` also writes what happens once per job.
+/// `debug` also writes details such as each connection.
 enum class log_level { off, warn, info, debug };
 
 namespace detail {
@@ -20,25 +21,27 @@ namespace detail {
 log_level parse_log_level(const char* text);
 bool is_log_level(const char* text);
 
-/// Returns the rank that a launcher's environment variables give to this process, or `fallback`.
-/// It is known before the process joins a world.
+/// Returns the rank that the environment variables of a launcher give to this process, or
+/// `fallback` if there are none. This rank is known before the process joins a world.
 const char* launcher_rank(const char* fallback);
 
-/// Writes complete lines with one write, so lines of several processes do not mix.
+/// The type of a function that writes complete lines. It writes all lines with one write, so that
+/// lines of several processes do not mix.
 using log_writer = void (*)(const char* lines, std::size_t size) noexcept;
 
 inline void write_to_stderr(const char* lines, std::size_t size) noexcept {
-  // A line that cannot be written is lost: there is no other place to report it.
+  // A line that cannot be written is lost because there is no other place to report the error.
   (void)std::fwrite(lines, 1, size, stderr);
 }
 
-/// Receives all lines of this process. `os/log_writer.hpp` replaces it.
+/// The function that writes all log lines of this process. `os/log_writer.hpp` replaces it by a
+/// function that can write to a file.
 inline constinit std::atomic<log_writer> installed_log_writer = &write_to_stderr;
 
-/// Formats one line, which begins with `prefix`, and passes it to the installed writer.
+/// Formats one line, in which `prefix` precedes the message, and passes it to the installed writer.
 void write_log(const char* prefix, const char* pattern, std::va_list args);
 
-/// The level in COLLS_LOG, which is read once.
+/// The settings of the log, which are read once from the environment variable COLLS_LOG.
 class log_settings {
  public:
   static const log_settings& instance();
@@ -52,7 +55,7 @@ class log_settings {
 
 }  // namespace detail
 
-/// Returns whether lines of that level are written. The first call reads COLLS_LOG.
+/// Returns whether lines of the level `level` are written. The first call reads COLLS_LOG.
 inline bool log_enabled(log_level level) {
   return level <= detail::log_settings::instance().level();
 }
@@ -66,8 +69,8 @@ inline bool log_enabled(log_level level) {
   va_end(args);
 }
 
-/// Writes a line at level `info`, formatted as by printf: a fact of the job, such as how a rank
-/// joined.
+/// Writes a line at level `info`, formatted as by printf. Such a line states a fact about the job,
+/// such as how a rank joined.
 [[gnu::format(printf, 1, 2)]] inline void log_info(const char* pattern, ...) {
   if (!log_enabled(log_level::info)) return;
   std::va_list args;
@@ -76,7 +79,8 @@ inline bool log_enabled(log_level level) {
   va_end(args);
 }
 
-/// Writes a line at level `debug`, formatted as by printf: details such as each attempt to connect.
+/// Writes a line at level `debug`, formatted as by printf. Such a line reports a detail, such as an
+/// attempt to connect.
 [[gnu::format(printf, 1, 2)]] inline void log_debug(const char* pattern, ...) {
   if (!log_enabled(log_level::debug)) return;
   std::va_list args;

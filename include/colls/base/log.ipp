@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Implementation of log.hpp.
+// Implementation of log.hpp: reads the settings from the environment and formats lines.
 
 #include <colls/base/compiler.hpp>
 #include <colls/base/log.hpp>
@@ -12,7 +12,7 @@
 
 namespace colls::detail {
 
-/// Returns whether the text begins with the name of a level, ignoring case.
+/// Returns whether `text` begins with `level`, the name of a level, ignoring case.
 COLLS_ONCE bool is_level(const char* text, const char* level) {
   for (; *level != 0; ++text, ++level) {
     if ((*text | 0x20) != *level) return false;
@@ -53,7 +53,7 @@ COLLS_ONCE void write_log(const char* prefix, const char* pattern, std::va_list 
   installed_log_writer.load()(text, static_cast<std::size_t>(size));
 }
 
-/// Writes a warning at any level; used for errors in the settings of the log itself.
+/// Writes a warning whatever the level of the log is. Used for errors in the settings of the log.
 [[gnu::format(printf, 1, 2)]] COLLS_ONCE void warn_always(const char* pattern, ...) {
   std::va_list args;
   va_start(args, pattern);

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// loggp: the LogGP cost of the phases from which collectives are composed: full exchanges, rings,
-// hypercubes, circulant graphs.
+// loggp: the cost of the phases of collectives in the LogGP model. Examples of phases are full
+// exchanges, rings, hypercubes and circulant graphs.
 
 #include <colls/base/algorithm_choice.hpp>
 #include <colls/base/algorithm_names.hpp>
@@ -14,8 +14,12 @@ namespace colls {
 
 namespace detail {
 
-/// The costs of phases over one network, for a call on a vector of `bytes` between `ranks` ranks,
-/// `per_host` of which share each host. Chunks are taken as equally long.
+/// The costs of phases on one network. A call works on a vector of `bytes` bytes and is made by
+/// `ranks` ranks, of which `per_host` share each host. All chunks (the shares of the ranks in the
+/// vector) count as equally long. A window is a buffer that the other ranks of the host access
+/// directly. A hop is the time of one message from start to end, and a gap is the time before its
+/// sender can send the next message. `near` is a link between ranks of one host, and `far` is a
+/// link between hosts.
 class loggp {
  protected:
   constexpr loggp(const network_cost& net, std::uint64_t bytes, int ranks, int per_host)
@@ -26,19 +30,21 @@ class loggp {
         p_(number(ranks)),
         chunk_((n_ + p_ - 1) / p_) {}
 
-  static constexpr std::uint64_t max_bytes = std::uint64_t{1} << 42;  // avoids overflow
-  static constexpr std::uint64_t descriptor_bytes = 3 * 8;            // of a window
+  // The model treats longer vectors as vectors of this length, so that no computation overflows.
+  static constexpr std::uint64_t max_bytes = std::uint64_t{1} << 42;
+  // The size of a window descriptor, with which a rank exposes a window to a peer.
+  static constexpr std::uint64_t descriptor_bytes = 3 * 8;
 
   /// The cost of one phase of a collective.
   struct phase {
     std::uint64_t messages = 0;
     std::uint64_t bytes = 0;
-    picoseconds critical_path = 0;   // the longest chain of messages
-    std::uint64_t path_bytes = 0;    // reduced or copied by a rank on the critical path
-    std::uint64_t copied = 0;        // bytes copied or reduced by all ranks, besides receiving
-    std::uint64_t window_bytes = 0;  // bytes accessed in windows of peers by all ranks
+    picoseconds critical_path = 0;   // the time of the longest chain of messages
+    std::uint64_t path_bytes = 0;    // bytes that a rank on the critical path reduces or copies
+    std::uint64_t copied = 0;        // bytes that all ranks copy or reduce other than by receiving
+    std::uint64_t window_bytes = 0;  // bytes that all ranks access in windows of their peers
     std::uint64_t batched = 0;       // messages that a receiver finds together, not one by one
-    std::uint64_t time_slices = 0;   // waits for a shared core, besides those for messages
+    std::uint64_t time_slices = 0;   // waits for a shared core, apart from waits for messages
 
     constexpr phase operator+(const phase& next) const {
       return {messages + next.messages,
@@ -61,7 +67,7 @@ class loggp {
     return segment == 0 || length <= segment ? 1 : (length + segment - 1) / segment;
   }
 
-  /// The cost of a call that consists of these phases.
+  /// Returns the cost of a call whose phases add up to `all`.
   constexpr cost finish(const phase& all) const {
     if (net_.one_thread) {
       // The last term is the cost of suspending and resuming ranks that wait.
@@ -76,7 +82,8 @@ class loggp {
   // ---- ranks that outnumber the cores of their host
 
   constexpr bool shares_cores() const { return net_.cores > 0 && ranks_per_host() > net_.cores; }
-  /// The time for which the cores of a host work for all of its ranks, at both ends of messages.
+  /// Returns the time for which the cores of a host are busy with the work of all its ranks. Each
+  /// message is work for both its sender and its receiver.
   constexpr picoseconds busy_time(const phase& all) const {
     const picoseconds start_work = (all.messages - all.batched * 2 / 3) * net_.near.overhead;
     const picoseconds message_work = 2 * (start_work + duration(all.bytes, net_.near.per_kib));
@@ -84,15 +91,16 @@ class loggp {
         duration(all.copied, net_.reduce_per_kib) + duration(all.window_bytes, net_.window_per_kib);
     return (message_work + local_work) / (hosts() * number(net_.cores));
   }
-  /// The time for which a rank waits for the other ranks on its core.
+  /// Returns the time for which a rank waits for the other ranks on its core.
   constexpr picoseconds slice_wait() const {
     return number(ranks_per_host() - net_.cores) * net_.time_slice / number(net_.cores);
   }
-  /// The network without the overheads that `busy_time` counts. A receiver continues after the
-  /// other ranks on its core have had their time slices.
+  /// Returns the costs of the network without the overheads, which `busy_time` counts. The
+  /// latencies are longer because a receiver continues only after the other ranks on its core have
+  /// had their time slices.
   constexpr network_cost waiting_network() const {
     network_cost net = net_;
-    if (has_windows()) net.window_per_kib = 1;  // not 0, which means that there are no windows
+    if (has_windows()) net.window_per_kib = 1;  // because 0 would mean that there are no windows
     net.near = {net_.near.latency + slice_wait(), 0, 0};
     net.far.latency += slice_wait();
     net.far.overhead = 0;
@@ -102,21 +110,22 @@ class loggp {
   // ---- one message
 
   constexpr bool is_one_host() const { return per_host_ >= ranks_; }
-  /// The number of ranks of this communicator on a host.
+  /// Returns the number of ranks of this communicator on a host.
   constexpr int ranks_per_host() const { return is_one_host() ? ranks_ : per_host_; }
   constexpr std::uint64_t hosts() const { return (p_ + number(per_host_) - 1) / number(per_host_); }
-  /// Whether ranks access each other's buffers. Selection does not know which ranks expose theirs,
-  /// so it assumes all of them if they can.
+  /// Returns whether ranks access each other's windows. When an algorithm is selected, it is not
+  /// yet known which ranks will expose a window, so this function assumes that all ranks do if they
+  /// can.
   constexpr bool has_windows() const { return is_one_host() && net_.window_per_kib > 0; }
-  /// The number of ranks of a host whose peer is on another host, if each rank's peer is `distance`
-  /// ranks further on the ring.
+  /// Returns the number of ranks of a host that have their peer on another host. The peer of each
+  /// rank is the rank `distance` steps further on the ring.
   constexpr int crossing(int distance) const {
     if (is_one_host()) return 0;
     const int shorter = distance < ranks_ - distance ? distance : ranks_ - distance;
     return shorter < per_host_ ? shorter : per_host_;
   }
-  /// The time of one message from start to end, if `crossing` ranks of each host send to other
-  /// hosts.
+  /// Returns the time of one message from start to end if `crossing` ranks of each host send to
+  /// other hosts at the same time. If `crossing` is 0, the message stays on its host.
   constexpr picoseconds hop(std::uint64_t bytes, int crossing) const {
     const link_cost& link = crossing == 0 ? net_.near : net_.far;
     return link.latency + 2 * link.overhead + transfer(bytes, crossing);
@@ -126,34 +135,39 @@ class loggp {
     return max(duration(bytes, net_.far.per_kib),
                duration(bytes * number(crossing), net_.host_per_kib));
   }
-  /// The time before the sender of a message can send the next (the gap of LogGP).
+  /// Returns the time after which the sender of a message can send the next one (the gap of LogGP).
   constexpr picoseconds gap(std::uint64_t bytes) const {
     const link_cost& link = is_one_host() ? net_.near : net_.far;
     return link.overhead + duration(bytes, link.per_kib);
   }
-  /// The time of a message from each rank to the rank `distance` further on the ring.
+  /// Returns the time of a message that each rank sends to the rank `distance` steps further on the
+  /// ring.
   constexpr picoseconds shift_hop(std::uint64_t bytes, int distance) const {
     return hop(bytes, crossing(distance));
   }
-  /// The time of such a message in one of several rounds whose distances add up to at most the
-  /// ranks of a host. A rank that waits for another host in one of these rounds does not wait for a
-  /// host in the others. Without `waits` only the transfer between hosts counts, not its latency.
+  /// Returns the time of such a message in one of several rounds whose distances add up to at most
+  /// the number of ranks of a host. A rank waits for another host in only one of these rounds. If
+  /// `waits` is false, no rank waits for another host in this round. The latency between hosts then
+  /// does not count, but the transfer does.
   constexpr picoseconds shift_hop(std::uint64_t bytes, int distance, bool waits) const {
     if (is_one_host() || waits) return shift_hop(bytes, distance);
     return net_.near.latency + 2 * net_.near.overhead + transfer(bytes, crossing(distance));
   }
-  /// The time of a message between corners of the hypercube whose numbers differ in that bit.
+  /// Returns the time of a message between corners of the hypercube whose numbers differ in the bit
+  /// `bit`. A corner is a rank that takes part in the exchange. If the number of ranks is not a
+  /// power of two, the other ranks fold: each sends its part to a corner.
   constexpr picoseconds cube_hop(std::uint64_t bytes, int bit) const {
     if (is_one_host()) return hop(bytes, 0);
-    // If some ranks fold, a corner may stand for two ranks; the last bit separates these corners
-    // from the others.
+    // If some ranks fold, some corners stand for two ranks each, which doubles the distances
+    // between them. The last bit separates these corners from the others.
     const bool wide = folded_ranks() > 0 && bit + 1 < cube_rounds();
     const int distance = 1 << (wide ? bit + 1 : bit);
     const bool inside = per_host_ % (std::int64_t{folded_ranks() > 0 ? 4 : 2} << bit) == 0;
     if (inside) return hop(bytes, 0);
     return hop(bytes, wide ? (crossing(distance) + 1) / 2 : crossing(distance));
   }
-  /// The time of a message between ranks 0 and 1, 2 and 3, ...
+  /// Returns the time of a message between a rank that folds and its corner. Such pairs are the
+  /// ranks 0 and 1, 2 and 3, ...
   constexpr picoseconds fold(std::uint64_t bytes) const {
     return hop(bytes, is_one_host() || per_host_ % 2 == 0 ? 0 : 1);
   }
@@ -162,26 +176,29 @@ class loggp {
 
   // ---- phases of collectives
 
-  /// Messages from each rank to each other rank; all ranks begin with the same peer.
+  /// Returns the cost of a message from each rank to each other rank if all ranks begin with the
+  /// same peer.
   constexpr phase mesh(std::uint64_t bytes) const {
     const std::uint64_t h = number(per_host_);
-    // All hosts begin with the same host, whose incoming bandwidth limits the others.
+    // All hosts first send to the same host. Its incoming bandwidth therefore limits all of them.
     const picoseconds out =
         is_one_host() ? 0 : 2 * (p_ - h) * duration(h * (p_ - h) * bytes, net_.host_per_kib) / p_;
     return {p_ * (p_ - 1), p_ * (p_ - 1) * bytes,
             hop(0, is_one_host() ? 0 : 1) + max((2 * p_ - 3) * gap(bytes), out)};
   }
-  /// Messages from each rank to each other rank, one peer at a time.
+  /// Returns the cost of a message from each rank to each other rank if each rank sends to one peer
+  /// at a time.
   constexpr phase pairwise_rounds(std::uint64_t bytes) const {
     picoseconds time = 0;
-    int near_by = 0;  // distances at which some ranks of a host have a peer on it
+    int near_by = 0;  // the number of distances at which some ranks have their peer on their host
     for (int d = 1; !is_one_host() && d < per_host_ && 2 * d < ranks_; ++d, near_by += 2) {
       time += 2 * shift_hop(bytes, d);
     }
     time += (p_ - 1 - number(near_by)) * shift_hop(bytes, per_host_);
     return {p_ * (p_ - 1), p_ * (p_ - 1) * bytes, time};
   }
-  /// Chunks exchanged over a hypercube, twice as many in each round.
+  /// Returns the cost of an exchange of chunks over a hypercube in which a message has twice as
+  /// many chunks in each round. `fold_time` is the time of the local work after a fold.
   constexpr phase hypercube_chunks(std::uint64_t fold_time) const {
     const std::uint64_t corners = std::uint64_t{1} << cube_rounds();
     phase sum{corners * number(cube_rounds()) + 2 * folded_ranks(),
@@ -192,9 +209,10 @@ class loggp {
     if (folded_ranks() > 0) sum.critical_path += fold(n_) + fold(chunk_) + fold_time;
     return sum;
   }
-  /// Chunks over the circulant graph of `ranks` ranks, the first `filled` of which have a chunk.
-  /// `time(bytes, skip, distance)` is the time of a message to the rank `skip` further, where
-  /// `distance` is the longest distance still to cover.
+  /// Returns the cost of moving chunks over the circulant graph of `ranks` ranks, of which the
+  /// first `filled` ranks have a chunk. `time(bytes, skip, distance)` returns the time of a message
+  /// to the rank `skip` steps further, where `distance` is the longest distance that chunks still
+  /// have to cover.
   template <class Time>
   constexpr phase circulant_rounds(int ranks, std::uint64_t chunk, int filled,
                                    const Time& time) const {
@@ -208,7 +226,9 @@ class loggp {
     return sum;
   }
   constexpr phase circulant_rounds() const {
-    int waits = -1;  // rounds of short distances in which some rank waits for another host
+    // The number of remaining rounds with short distances in which a rank waits for another host,
+    // or -1 before the first of these rounds.
+    int waits = -1;
     return circulant_rounds(ranks_, chunk_, ranks_,
                             [&](std::uint64_t bytes, int skip, int distance) {
                               if (skip >= per_host_) return shift_hop(bytes, skip);
@@ -216,16 +236,17 @@ class loggp {
                               return shift_hop(bytes, skip, waits-- > 0);
                             });
   }
-  /// The time of segments that move `steps` steps around a ring in lanes. A step of one lane takes
-  /// a hop; a step of all lanes takes at least a gap per lane.
+  /// Returns the time in which the segments of a chunk move `steps` steps around a ring in
+  /// concurrent lanes. A step of one lane takes a hop. A step of all lanes takes at least one gap
+  /// per lane.
   constexpr picoseconds pipelined_ring(std::uint64_t steps, const algorithm_choice& choice,
                                        bool reduces) const {
     const std::uint64_t s = pieces(chunk_, choice.segment);
     const std::uint64_t piece = (chunk_ + s - 1) / s;
     const picoseconds local = reduces ? duration(piece, net_.reduce_per_kib) : 0;
     const int crossing_ranks = is_one_host() ? 0 : 1;
-    // A short piece crosses hosts only in some steps. A long piece waits for a clear to send, so
-    // each step waits for the slowest rank.
+    // A short piece crosses between hosts only in some steps. A long piece waits for a clear to
+    // send (CTS) from its receiver, so that each step is as slow as the slowest rank.
     const std::uint64_t far = piece > eager_limit || steps < hosts() ? steps : hosts();
     const picoseconds alone =
         (far * hop(piece, crossing_ranks) + (steps - far) * hop(piece, 0)) / steps + local;
@@ -242,37 +263,40 @@ class loggp {
     return {p_ * (p_ - 1) * pieces(chunk_, choice.segment), p_ * (p_ - 1) * chunk_,
             pipelined_ring(p_ - 1, choice, reduces)};
   }
-  /// Neighbour exchange: chunks exchanged with both neighbours alternately, two chunks in each
-  /// round after the first.
+  /// Returns the cost of a neighbour exchange, in which a rank exchanges chunks with its two
+  /// neighbours alternately. Each round after the first moves two chunks.
   constexpr phase neighbours() const {
     const std::uint64_t rounds = p_ / 2;
     if (is_one_host() || per_host_ % 2 != 0) {
       return {p_ * rounds, (p_ - 1) * n_,
               shift_hop(chunk_, 1) + (rounds - 1) * shift_hop(2 * chunk_, 1)};
     }
-    // In every other round, two ranks of each host have a partner on another host; short messages
-    // do not wait for each other.
+    // In every other round, two ranks of each host have their partner on another host. Long
+    // messages of these two ranks wait for each other, and short messages do not.
     const std::uint64_t far = rounds / 2;
     const picoseconds out = hop(2 * chunk_, 2 * chunk_ > eager_limit ? 2 : 1);
     return {p_ * rounds, (p_ - 1) * n_,
             hop(chunk_, 0) + (rounds - 1 - far) * hop(2 * chunk_, 0) + far * out};
   }
-  /// Messages that a receiver finds together in shared memory, without matching each of them.
+  /// Returns the cost of messages that a receiver finds together in shared memory, so that it need
+  /// not match each of them.
   constexpr phase batch(phase messages) const {
     if (has_windows()) messages.batched = messages.messages;
     return messages;
   }
-  /// The exchange of window descriptors between all ranks.
+  /// Returns the cost of an exchange of window descriptors between all ranks. A window descriptor
+  /// tells peers how to access a window.
   constexpr phase descriptor_exchange() const { return batch(mesh(descriptor_bytes)); }
-  /// The exchange of window descriptors for each piece.
+  /// Returns the cost of exchanging window descriptors anew for each piece of a chunk.
   constexpr phase descriptor_exchange(const algorithm_choice& choice) const {
     const std::uint64_t s = pieces(chunk_, choice.segment);
     const phase once = descriptor_exchange();
     return batch({s * once.messages, s * once.bytes, s * once.critical_path});
   }
-  /// Messages of `bytes` bytes between all ranks, or between one rank and all others, in one round.
-  /// In shared memory each is a cache line that its reader polls; two ranks write to each other at
-  /// the same time.
+  /// Returns the cost of messages of `bytes` bytes in one round, either between all ranks or
+  /// between one rank and all others. In shared memory each message is a cache line that its reader
+  /// polls. Without shared memory, two ranks need only the time of one message because they send to
+  /// each other at the same time.
   constexpr phase batch(phase messages, std::uint64_t bytes) const {
     if (has_windows()) {
       messages.critical_path = net_.near.latency + (p_ - 1) * gap(bytes);
@@ -281,31 +305,35 @@ class loggp {
     }
     return batch(messages);
   }
-  /// All ranks of a thread wait for the last arriver, which reduces and copies `bytes` bytes.
+  /// Returns the cost of a collective in which all ranks of one thread wait for the rank that
+  /// arrives last. This rank reduces and copies `bytes` bytes.
   constexpr phase last_arriver(std::uint64_t bytes) const {
     return {0, 0, p_ * net_.near.latency, bytes, bytes};
   }
-  /// Each of `ranks` ranks accesses `bytes` bytes in windows and sends `control` messages when
-  /// done.
+  /// Returns the cost of a phase in which each of `ranks` ranks accesses `bytes` bytes in windows.
+  /// `control` is the cost of the messages that tell peers that the access is done.
   constexpr phase window_access(phase control, std::uint64_t bytes, std::uint64_t ranks) const {
     control.critical_path += duration(bytes, net_.window_per_kib);
     control.window_bytes += ranks * bytes;
     return batch(control);
   }
-  /// All ranks access `bytes` bytes in windows; they begin when the last rank has arrived.
+  /// Returns the cost of a phase in which each rank accesses `bytes` bytes in windows. All ranks
+  /// begin when the last rank has arrived.
   constexpr phase window_access_by_all(std::uint64_t bytes) const {
     phase all = window_access(mesh(0), bytes, p_);
     all.time_slices = 1;
     return all;
   }
-  /// Chunks to or from all other ranks by messages, in segments.
+  /// Returns the cost of one chunk from each rank to each other rank, sent as messages of one
+  /// segment each.
   constexpr phase chunk_mesh(const algorithm_choice& choice) const {
     phase sum = mesh(chunk_);
     sum.messages *= pieces(chunk_, choice.segment);
     return sum;
   }
-  /// Dissemination: rounds of messages to up to k-1 peers. `blocks(step)` is the number of blocks
-  /// of a message.
+  /// Returns the cost of a dissemination, in which a rank sends to at most radix - 1 peers per
+  /// round. `blocks(step)` returns the number of blocks in a message of the round with the step
+  /// `step`.
   template <class Blocks>
   constexpr phase dissemination_rounds(int radix, const Blocks& blocks) const {
     const pattern::dissemination circle{0, ranks_, radix};
@@ -314,7 +342,8 @@ class loggp {
       const std::uint64_t peers = number(circle.peers(step));
       const std::uint64_t bytes = blocks(step) * chunk_;
       sum.messages += p_ * peers;
-      // All ranks send the RTS of long messages at once, and all answer the same peer first.
+      // All ranks send the RTS (request to send) of long messages at once, and all of them answer
+      // the same peer first. Each further peer therefore costs twice the time of a message.
       const std::uint64_t waits = bytes > eager_limit ? 2 * (peers - 1) : peers - 1;
       const int middle = step * (1 + circle.peers(step)) / 2;
       const picoseconds message_time = max(gap(bytes), transfer(bytes, crossing(middle)));

@@ -2,49 +2,52 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// network_cost: the parameters of a network from which the cost model predicts the time of a call.
+// network_cost: the parameters of a network, from which the cost model predicts the time of a call.
 
 #include <cstddef>
 #include <cstdint>
 
 namespace colls {
 
-/// Bytes up to which a message is sent eagerly. The data of a longer message waits for the
-/// receiver's clear to send (CTS).
+/// The number of bytes up to which a message is sent eagerly, without waiting for the receiver. The
+/// data of a longer message waits until the receiver has sent a clear to send (CTS).
 inline constexpr std::size_t eager_limit = 128 * 1024;
 
-/// Bytes of eager messages of one sender that may wait at a rank for their receives. Part of the
-/// wire protocol: sender and receiver both count them.
+/// The number of bytes of eager messages from one sender that may wait at a rank until their
+/// receives are posted. This number is part of the wire protocol because sender and receiver both
+/// count these bytes.
 inline constexpr std::size_t eager_window = 4 * eager_limit;
 
 using picoseconds = std::uint64_t;
 
-/// The cost of a message between two ranks.
+/// The cost of a message between two ranks. `per_kib` is the time for each KiB of the message.
 struct link_cost {
-  picoseconds latency = 0;   // of the network
-  picoseconds overhead = 0;  // of a core at either end, for one message after another
+  picoseconds latency = 0;   // the latency of the network
+  picoseconds overhead = 0;  // the time for which a message occupies a core at either end
   picoseconds per_kib = 0;
 
   friend constexpr bool operator==(const link_cost&, const link_cost&) = default;
 };
 
-/// The cost parameters of a network (LogGP); equal on all ranks of a communicator.
+/// The cost parameters of a network, as in the LogGP model. They are equal on all ranks of a
+/// communicator. Members whose names end in `per_kib` are times per KiB.
 struct network_cost {
-  link_cost near;                    // between ranks of one host
-  link_cost far;                     // between hosts
-  picoseconds host_per_kib = 0;      // of bytes to other hosts, all ranks of a host together
-  picoseconds reduce_per_kib = 0;    // of bytes that a rank reduces or copies itself
-  picoseconds window_per_kib = 0;    // of bytes accessed in buffers of peers; 0: no windows
-  std::uint64_t min_segment = 4096;  // bytes; shorter pieces gain nothing
-  bool one_thread = false;           // one thread drives all ranks: the work of all adds up
-  int cores = 0;                     // of a host whose ranks share them; 0: each has its own
-  picoseconds time_slice = 0;        // for which a rank holds a core that it shares
+  link_cost near;                    // a message between ranks of one host
+  link_cost far;                     // a message between hosts
+  picoseconds host_per_kib = 0;      // for the bytes that all ranks of a host send to other hosts
+  picoseconds reduce_per_kib = 0;    // for the bytes that a rank reduces or copies itself
+  picoseconds window_per_kib = 0;    // for direct access to a peer's buffer; 0 if not possible
+  std::uint64_t min_segment = 4096;  // the bytes of a piece below which cutting gains nothing
+  bool one_thread = false;           // whether one thread does the work of all ranks in turn
+  int cores = 0;                     // the cores that a host's ranks share; 0 if they share none
+  picoseconds time_slice = 0;        // the time for which a rank holds a core that it shares
 
   friend constexpr bool operator==(const network_cost&, const network_cost&) = default;
 };
 
-/// Default costs of processes that communicate over TCP, on one host and between hosts with a 10
-/// Gbit/s network. On one host two processes copy each byte twice, and short pieces gain nothing.
+/// The default costs of processes that communicate over TCP, on one host and between hosts on a 10
+/// Gbit/s network. On one host, sender and receiver each copy every byte, and pieces shorter than
+/// `min_segment` gain nothing.
 inline constexpr network_cost tcp_cost{
     .near = {600'000, 1'200'000, 195'000},
     .far = {15'000'000, 2'000'000, 900'000},
@@ -53,9 +56,9 @@ inline constexpr network_cost tcp_cost{
     .min_segment = 2 << 20,
     .time_slice = 2'400'000,
 };
-/// Default costs of processes that share memory on a host and use TCP between hosts. A byte is
-/// copied into shared memory, and copied or reduced out of it. A connection cuts messages into
-/// pieces of its own.
+/// The default costs of processes that share memory on a host and use TCP between hosts. The sender
+/// copies each byte into shared memory, and the receiver copies or reduces it from there.
+/// `min_segment` is large because a connection itself cuts messages into pieces.
 inline constexpr network_cost hybrid_cost{
     .near = {110'000, 90'000, 120'000},
     .far = tcp_cost.far,
@@ -65,15 +68,16 @@ inline constexpr network_cost hybrid_cost{
     .min_segment = 2 << 20,
     .time_slice = 2'200'000,
 };
-/// Default costs of an unknown network.
+/// The default costs of a network of unknown kind.
 inline constexpr network_cost unknown_network_cost{
     .near = {1'000'000, 100'000, 80'000}, .far = {}, .min_segment = 8 << 10};
-/// Default costs of threads of one process.
+/// The default costs of ranks that are threads of one process.
 inline constexpr network_cost threads_cost{.near = {300'000, 150'000, 75'000},
                                            .far = {},
                                            .reduce_per_kib = 50'000,
                                            .min_segment = 256 << 10};
-/// Default costs of ranks that one thread drives in turn: the work of all ranks adds up.
+/// The default costs of ranks that one thread drives in turn, so that the work of all ranks adds
+/// up.
 inline constexpr network_cost one_thread_cost{.near = {40'000, 70'000, 60'000},
                                               .far = {},
                                               .reduce_per_kib = 50'000,

@@ -9,12 +9,13 @@
 
 namespace colls {
 
-/// The ranks of a communicator grouped by host. Nodes are numbered in the order of their lowest
-/// ranks, and the ranks of a node have local ranks 0, 1, ... in the order of their ranks. Equal on
-/// all ranks.
+/// The ranks of a communicator grouped by host. The ranks of one host form a node. Nodes are
+/// numbered in the order of their lowest ranks. The ranks of a node have the local ranks 0, 1, ...
+/// in the order of their ranks. The map is equal on all ranks.
 class node_map {
  public:
-  /// `host_of(rank)` returns a number that is equal for ranks of the same host.
+  /// Groups the ranks 0 to `size` - 1. `host_of(rank)` returns a number that is equal for two ranks
+  /// if they are on the same host.
   template <class HostOf>
   node_map(int size, const HostOf& host_of) : positions_(static_cast<std::size_t>(size)) {
     std::vector<int> hosts;
@@ -22,7 +23,8 @@ class node_map {
     for (int rank = 0; rank < size; ++rank) {
       const int host = host_of(rank);
       std::size_t node = 0;
-      // Consecutive ranks are usually on the same host.
+      // The search tries the last host first because consecutive ranks are usually on the same
+      // host.
       if (!hosts.empty() && hosts.back() == host) node = hosts.size() - 1;
       while (node < hosts.size() && hosts[node] != host) ++node;
       if (node == hosts.size()) {
@@ -48,7 +50,7 @@ class node_map {
     }
   }
 
-  /// The node of a rank, and its local rank there.
+  /// The node of a rank, and the local rank that it has in this node.
   struct position {
     int node;
     int local_rank;
@@ -56,14 +58,15 @@ class node_map {
   position position_of(int rank) const { return positions_[static_cast<std::size_t>(rank)]; }
   int nodes() const { return static_cast<int>(first_.size()) - 1; }
   int node_size(int node) const { return first(node + 1) - first(node); }
-  /// The number of ranks of the smallest and of the largest node.
+  /// Returns the number of ranks of the smallest node. `max_node_size` returns that of the largest
+  /// node.
   int min_node_size() const { return min_node_size_; }
   int max_node_size() const { return max_node_size_; }
 
   /// Returns the ranks of a node, ordered by local rank.
   const int* node_ranks(int node) const { return by_node_.data() + first(node); }
-  /// Returns the ranks with that local rank, ordered by node. `local_rank` is less than
-  /// `min_node_size()`.
+  /// Returns the ranks that have the local rank `local_rank`, ordered by node. `local_rank` must be
+  /// less than `min_node_size()`.
   const int* ranks_with_local_rank(int local_rank) const {
     return by_local_rank_.data() + static_cast<std::ptrdiff_t>(local_rank) * nodes();
   }
@@ -72,9 +75,9 @@ class node_map {
   int first(int node) const { return first_[static_cast<std::size_t>(node)]; }
 
   std::vector<position> positions_;
-  std::vector<int> first_;          // index of each node's first rank in by_node_
-  std::vector<int> by_node_;        // ranks
-  std::vector<int> by_local_rank_;  // ranks
+  std::vector<int> first_;          // the index in by_node_ of the first rank of each node
+  std::vector<int> by_node_;        // all ranks, ordered by node
+  std::vector<int> by_local_rank_;  // ranks ordered by local rank, up to min_node_size_
   int min_node_size_ = 0;
   int max_node_size_ = 0;
 };

@@ -2,13 +2,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The built-in operations of reductions.
+// op: the built-in operations of reductions, such as sum, minimum and average.
 
 #include <colls/base/op_traits.hpp>
 
 namespace colls {
 
-/// Sum. Integers wrap around.
+/// The sum. Integers wrap around on overflow.
 struct plus : detail::builtin_op<1> {
   template <class T>
   using accumulate = detail::wide<T>;
@@ -24,7 +24,7 @@ struct plus : detail::builtin_op<1> {
   }
 };
 
-/// Product. Integers wrap around.
+/// The product. Integers wrap around on overflow.
 struct multiplies : detail::builtin_op<2> {
   template <class T>
   using accumulate = detail::wide<T>;
@@ -40,7 +40,8 @@ struct multiplies : detail::builtin_op<2> {
   }
 };
 
-/// The smaller value, as defined by IEEE 754-2019: if an input is NaN, so is the result; -0 < +0.
+/// The smaller value as defined by IEEE 754-2019: if an input is NaN, the result is NaN, and -0 is
+/// smaller than +0.
 struct minimum : detail::builtin_op<3> {
   COLLS_ANYWHERE
   template <detail::ordered T>
@@ -49,7 +50,8 @@ struct minimum : detail::builtin_op<3> {
   }
 };
 
-/// The larger value; NaN and zeros as for `minimum`.
+/// The larger value as defined by IEEE 754-2019: if an input is NaN, the result is NaN, and +0 is
+/// larger than -0.
 struct maximum : detail::builtin_op<4> {
   COLLS_ANYWHERE
   template <detail::ordered T>
@@ -58,7 +60,7 @@ struct maximum : detail::builtin_op<4> {
   }
 };
 
-/// Bitwise AND, of integers.
+/// The bitwise AND of integers.
 struct bit_and : detail::builtin_op<5> {
   COLLS_ANYWHERE
   template <detail::bitwise T>
@@ -67,7 +69,7 @@ struct bit_and : detail::builtin_op<5> {
   }
 };
 
-/// Bitwise OR, of integers.
+/// The bitwise OR of integers.
 struct bit_or : detail::builtin_op<6> {
   COLLS_ANYWHERE
   template <detail::bitwise T>
@@ -76,7 +78,7 @@ struct bit_or : detail::builtin_op<6> {
   }
 };
 
-/// Bitwise XOR, of integers.
+/// The bitwise XOR of integers.
 struct bit_xor : detail::builtin_op<7> {
   COLLS_ANYWHERE
   template <detail::bitwise T>
@@ -85,7 +87,7 @@ struct bit_xor : detail::builtin_op<7> {
   }
 };
 
-/// Logical AND: 1 if neither input is 0, otherwise 0.
+/// The logical AND. The result is 1 if neither input is 0, and otherwise 0.
 struct logical_and : detail::builtin_op<8> {
   template <detail::number T>
   COLLS_INLINE constexpr T operator()(const T& left, const T& right) const {
@@ -95,7 +97,7 @@ struct logical_and : detail::builtin_op<8> {
   }
 };
 
-/// Logical OR: 0 if both inputs are 0, otherwise 1.
+/// The logical OR. The result is 0 if both inputs are 0, and otherwise 1.
 struct logical_or : detail::builtin_op<9> {
   template <detail::number T>
   COLLS_INLINE constexpr T operator()(const T& left, const T& right) const {
@@ -105,8 +107,8 @@ struct logical_or : detail::builtin_op<9> {
   }
 };
 
-/// The smallest value and its index; among equal values, the smallest index. NaN counts as the
-/// smallest value.
+/// The smallest value and its index. If several ranks have this value, the result is the smallest
+/// of their indices. NaN counts as the smallest value.
 struct min_loc : detail::builtin_op<10> {
   template <detail::number T>
   COLLS_INLINE constexpr value_index<T> operator()(const value_index<T>& left,
@@ -115,8 +117,8 @@ struct min_loc : detail::builtin_op<10> {
   }
 };
 
-/// The largest value and its index; among equal values, the smallest index. NaN counts as the
-/// largest value.
+/// The largest value and its index. If several ranks have this value, the result is the smallest of
+/// their indices. NaN counts as the largest value.
 struct max_loc : detail::builtin_op<11> {
   template <detail::number T>
   COLLS_INLINE constexpr value_index<T> operator()(const value_index<T>& left,
@@ -125,8 +127,8 @@ struct max_loc : detail::builtin_op<11> {
   }
 };
 
-/// The sum divided by the number of ranks. Sums of integers wrap around, and the quotient is
-/// rounded toward zero; a wider accumulate type avoids the wrap.
+/// The sum divided by the number of ranks. Sums of integers wrap around on overflow, which a wider
+/// accumulate type avoids. The quotient of integers is rounded toward zero.
 struct average : detail::builtin_op<12> {
   template <class T>
   using accumulate = detail::wide<T>;
@@ -153,7 +155,8 @@ struct average : detail::builtin_op<12> {
   }
 };
 
-/// The sum of each rank's input times `scale`, which may differ between ranks.
+/// The sum of the inputs of all ranks, after each rank has multiplied its input by its `scale`.
+/// Different ranks may have different scales.
 template <class Scale>
 struct pre_multiplied_sum : detail::builtin_op<13> {
   template <class T>

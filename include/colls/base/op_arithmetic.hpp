@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The arithmetic of the built-in operations, and concepts for the types that they accept.
+// op_arithmetic: the arithmetic of the built-in operations, and the concepts for the types that
+// these operations accept.
 
 #include <colls/base/element_type.hpp>
 
@@ -11,7 +12,8 @@ namespace colls::detail {
 template <class T>
 concept integer = std::is_integral_v<T> && !std::is_same_v<T, bool>;
 
-/// Converts an integer to an unsigned type that is not promoted to int, so arithmetic wraps around.
+/// Converts an integer to an unsigned type that is not promoted to int, so that arithmetic with it
+/// wraps around.
 template <integer T>
 COLLS_INLINE constexpr auto wrapping(T value) {
   return static_cast<decltype(std::make_unsigned_t<T>() + 0u)>(value);
@@ -45,7 +47,8 @@ concept averageable = addable<T> && !std::is_same_v<T, bool> &&
                       (number<T> || complex_number<T> || requires(const T& x) {
                         { x / 1 } -> result_for<T>;
                       });
-/// Whether a number can be scaled by a Scale. Integers are scaled only by integers.
+/// Whether a number of type T can be multiplied by a Scale. Integers can be multiplied only by
+/// integers.
 template <class T, class Scale>
 concept scales_number = number<Scale> && (complex_number<T> || (integer<T> && integer<Scale>) ||
                                           half_type<T> || std::is_floating_point_v<T>);
@@ -64,11 +67,12 @@ COLLS_INLINE constexpr bool is_nan(const T& x) {
     return x != x;
   }
 }
-/// Returns an integer key that orders values of a two-byte format like the values themselves, with
-/// NaN at the winning end.
+/// Returns an integer key for a value of a two-byte format. The keys compare like the values. The
+/// key of a NaN is the smallest key for a minimum (`Least`) and the largest for a maximum.
 template <bool Least, half_type T>
 COLLS_INLINE constexpr std::int16_t order_key(T x) {
-  // Bit patterns order like the numbers, once those of negative numbers are inverted.
+  // Bit patterns, taken as integers, compare like the numbers once all bits of negative numbers
+  // except the sign are inverted.
   const auto bits = static_cast<std::int16_t>(x.bits());
   const auto key = static_cast<std::int16_t>(bits ^ ((bits >> 15) & 0x7fff));
   constexpr std::int16_t winner = Least ? -0x8000 : 0x7fff;
@@ -85,8 +89,8 @@ COLLS_INLINE constexpr bool is_negative(T x) {
   }
 }
 
-/// Returns whether `left` is the minimum (Least) or the maximum of both. It has no branches, so
-/// loops over it are vectorised.
+/// Returns whether `left` is the minimum (if `Least`) or the maximum of `left` and `right`. There
+/// are no branches, so that compilers can vectorise loops that call this function.
 COLLS_ANYWHERE
 template <bool Least, class T>
 COLLS_INLINE constexpr bool left_wins(const T& left, const T& right) {
@@ -114,7 +118,8 @@ COLLS_INLINE constexpr bool left_wins(const value_index<T>& left, const value_in
          (left.value == right.value && before);
 }
 
-/// The default accumulate type of sums: float for two-byte formats, otherwise T.
+/// The default type in which sums of elements of type T are computed. It is float for two-byte
+/// floating-point formats, and otherwise T.
 template <class T>
 using wide = std::conditional_t<half_type<T>, float, T>;
 

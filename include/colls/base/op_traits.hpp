@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The requirements on the operation of a reduction. It has up to three steps: prepare (once per
-// input), combine, and finish (once per result, with the number of ranks). The left argument of
-// combine comes from the lower rank.
+// op_traits: the requirements on the operation of a reduction. An operation has up to three steps:
+// prepare is applied once to each input, combine to two values at a time, and finish once to each
+// result, with the number of ranks. The left argument of combine comes from the lower rank.
 
 #include <colls/base/op_arithmetic.hpp>
 
@@ -12,7 +12,7 @@ namespace colls {
 
 namespace detail {
 
-/// The base class of built-in operations, with their fixed number.
+/// The base class of the built-in operations. `Number` identifies the operation in fingerprints.
 template <std::uint32_t Number>
 struct builtin_op {
   static constexpr bool commutative = true;
@@ -21,7 +21,7 @@ struct builtin_op {
 template <class Op>
 concept is_builtin_op = requires { requires std::is_base_of_v<builtin_op<Op::op_number>, Op>; };
 
-/// A callable declared as commutative; everything else is inherited from the callable.
+/// A callable that is declared as commutative. All other properties are inherited from `Function`.
 template <class Function>
 struct commuting : Function {
   static constexpr bool commutative = true;
@@ -34,7 +34,8 @@ struct function_pointer {
   constexpr Result operator()(Left left, Right right) const { return call(left, right); }
 };
 
-// Read from static members of the operation's type; a data member of the same name does not count.
+// The following traits read static members of the operation. A non-static member of the same name
+// does not count.
 template <class Op>
 inline constexpr bool commutes = false;
 template <class Op>
@@ -57,12 +58,13 @@ inline constexpr bool combines = requires(const Op& op, const T& x) {
   { op(x, x) } -> result_for<T>;
 };
 
-/// The type in which an operation receives elements of type T: the counterpart of T for a built-in
-/// operation or one that does not accept T, otherwise T.
+/// The type in which an operation receives elements of type T. It is the counterpart of T (see
+/// element_type.hpp) if the operation is built in or does not accept T, and otherwise T.
 template <class T, class Op>
 using combined_as = std::conditional_t<is_builtin_op<Op> || !combines<Op, T>, counterpart_t<T>, T>;
 
-/// The default accumulate type of an operation for elements of type T.
+/// The default type in which an operation combines elements of type T (the accumulate type). It is
+/// `Op::accumulate<T>` if the operation has this member, and otherwise T.
 template <class Op, class T>
 struct default_accumulate {
   using type = T;
@@ -75,8 +77,9 @@ struct default_accumulate<Op, T> {
 
 }  // namespace detail
 
-/// Declares a callable as commutative: combine(a, b) equals combine(b, a). Other callables are
-/// assumed to be associative but not commutative, and inputs are combined in rank order.
+/// Declares that a callable is commutative, which means that it gives the same result if its
+/// arguments are exchanged. Any other callable is assumed to be associative but not commutative,
+/// and the inputs are combined in rank order.
 template <class Function>
   requires std::is_class_v<Function>
 constexpr auto commutative(Function function) {
@@ -88,9 +91,11 @@ constexpr auto commutative(Result (*function)(Left, Right)) {
   return detail::commuting<pointer>{pointer{function}};
 }
 
-/// An operation that combines elements of type T: a callable (T, T) -> T that can be called when
-/// const. Its type may have `static constexpr bool commutative, associative`, `static constexpr
-/// const char* name`, `T prepare(T)` for every input, `T finish(T, int ranks)` for every result.
+/// An operation that combines elements of type T. It is a callable (T, T) -> T that can be called
+/// on a const object. Its type may have the static members `constexpr bool commutative`, `constexpr
+/// bool associative` and `constexpr const char* name`. It may also have the functions `T
+/// prepare(T)`, which is called for every input, and `T finish(T, int ranks)`, which is called for
+/// every result.
 template <class Op, class T>
 concept reduction_for = supported_type<T> && detail::combines<Op, T>;
 
@@ -98,7 +103,8 @@ concept reduction_for = supported_type<T> && detail::combines<Op, T>;
 template <class Op, class T>
 concept commutative_for = reduction_for<Op, T> && detail::commutes<Op>;
 
-/// A type in which elements of type T can be combined: both types convert to each other.
+/// A type in which elements of type T can be combined. Each of the two types must convert to the
+/// other type.
 template <class Accumulate, class T>
 concept accumulator_for = supported_type<Accumulate> && supported_type<T> &&
                           requires(const Accumulate& wide, const T& narrow) {
@@ -109,8 +115,8 @@ concept accumulator_for = supported_type<Accumulate> && supported_type<T> &&
 template <class Op, class T>
 using default_accumulate_t = typename detail::default_accumulate<Op, T>::type;
 
-/// Returns whether an operation can be used for elements of type T. If not, compilation fails with
-/// one sentence that explains why.
+/// Returns whether an operation can be used for elements of type T. If it cannot be used,
+/// compilation fails with one sentence that explains why.
 template <class Op, class T, class Accumulate = default_accumulate_t<Op, T>>
 constexpr bool check_reduction() {
   static_assert(supported_type<T>,
@@ -126,8 +132,9 @@ constexpr bool check_reduction() {
   return accumulator_for<Accumulate, T> && reduction_for<Op, Accumulate>;
 }
 
-/// Returns the number of an operation in fingerprints: a fixed number for a built-in operation,
-/// otherwise a hash of the operation's traits and its name.
+/// Returns the number that stands for an operation in fingerprints (the arguments that ranks
+/// compare). The number of a built-in operation is fixed. The number of any other operation is a
+/// hash of its name and of whether it is commutative and associative.
 template <class Op>
 constexpr std::uint32_t op_id() {
   if constexpr (detail::is_builtin_op<Op>) {
@@ -144,8 +151,8 @@ constexpr std::uint32_t op_id(const Op&) {
   return op_id<Op>();
 }
 
-/// Returns the name of a built-in operation in programs, messages and JSON; "user operation" for
-/// any other.
+/// Returns the name that command lines, error messages and JSON use for the operation with the
+/// number `id`. The name of an operation that is not built in is "user operation".
 constexpr const char* op_name(std::uint32_t id) {
   constexpr const char* names[] = {
       "none",    "plus",    "multiplies", "minimum",           "maximum",

@@ -11,16 +11,26 @@
 
 namespace colls {
 
-/// The trailing argument of every call. All members but `timeout` and `stream` must be equal on all
-/// ranks.
+/// The last, optional argument of every call. All members except `timeout` and `stream` must be
+/// equal on all ranks. A chunk is the share of one rank in the data of the call.
 struct options {
-  colls::algorithm algorithm = colls::algorithm::automatic;  // a pinned one is never replaced
-  time_span timeout{};                                       // of this operation; 0: COLLS_TIMEOUT
-  std::size_t segment = 0;  // bytes of a pipelined piece of a chunk; 0: `tuning` decides
-  int radix = 0;            // of knomial_tree, bruck, dissemination: 2 or more; 0: `tuning` decides
-  colls::order order = colls::order::any;      // `rank`: gives the bits of the sum in rank order
-  colls::wire wire = colls::wire::accumulate;  // `storage`: messages have the element type
-  stream_ref stream{};  // for device memory: the operation starts after the stream's work so far
+  /// The algorithm of the call. An algorithm other than `automatic` is never replaced by another.
+  colls::algorithm algorithm = colls::algorithm::automatic;
+  /// The time after which the operation fails. If it is 0, only the environment variable
+  /// COLLS_TIMEOUT limits the operation.
+  time_span timeout{};
+  /// The bytes of a pipelined piece of a chunk, or 0 if the class `tuning` decides.
+  std::size_t segment = 0;
+  /// The radix of knomial_tree, bruck or dissemination (at least 2), or 0 if `tuning` decides.
+  int radix = 0;
+  /// The order in which inputs are combined. With `rank`, the result has the same bits as a
+  /// sequential reduction in rank order.
+  colls::order order = colls::order::any;
+  /// The type of partial sums in messages. With `storage` this is the element type.
+  colls::wire wire = colls::wire::accumulate;
+  /// The stream of a call on GPU memory. The operation starts after the work that was enqueued on
+  /// the stream before the call.
+  stream_ref stream{};
 };
 static_assert(std::is_trivially_destructible_v<options>);
 

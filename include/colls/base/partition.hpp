@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// partition: divides n elements between p ranks; gives the offset and the length of each chunk.
+// partition: the division of n elements between p ranks, which gives the offset and the length of
+// the chunk of each rank.
 
 #include <colls/base/compiler.hpp>
 
@@ -10,20 +11,22 @@
 
 namespace colls {
 
-/// Cuts elements into one chunk per rank, in rank order without gaps. All queries take O(1) and
-/// need no table. Counts up to 2^63 elements do not overflow.
+/// A division of elements into one chunk per rank, in rank order and without gaps. All queries take
+/// constant time. Only `from_offsets` needs a table. No computation overflows for up to 2^63
+/// elements.
 class partition {
  public:
   constexpr partition() = default;
 
-  /// Cuts n elements as evenly as possible: the first n % ranks chunks are one element longer.
+  /// Cuts n elements as evenly as possible. The first n % ranks chunks are one element longer than
+  /// the others.
   COLLS_HOST_DEVICE constexpr partition(std::size_t n, int ranks)
       : ranks_(ranks),
         base_(n / static_cast<std::size_t>(ranks)),
         longer_(n % static_cast<std::size_t>(ranks)),
         longest_(base_ + (longer_ != 0 ? 1 : 0)) {}
 
-  /// Returns a partition with a block of `block` elements per rank.
+  /// Returns a partition in which every chunk has `block` elements.
   COLLS_HOST_DEVICE static constexpr partition blocks(std::size_t block, int ranks) {
     partition parts;
     parts.ranks_ = ranks;
@@ -31,9 +34,9 @@ class partition {
     return parts;
   }
 
-  /// Returns a partition with chunks of any lengths: chunk i is [offsets[i], offsets[i + 1]). The
-  /// ranks + 1 offsets begin with 0 and do not decrease. They must outlive the partition and its
-  /// copies.
+  /// Returns a partition with chunks of any lengths. Chunk i is the range [offsets[i], offsets[i +
+  /// 1]). There must be ranks + 1 offsets, which begin with 0 and do not decrease. The table of
+  /// offsets must outlive the partition and its copies.
   static constexpr partition from_offsets(const std::size_t* offsets, int ranks) {
     partition parts;
     parts.ranks_ = ranks;
@@ -45,9 +48,9 @@ class partition {
     return parts;
   }
 
-  /// Returns a partition whose chunks are the k-th of `segments` pieces of each chunk, cut as
-  /// evenly as possible. All segments of a chunk together cover the chunk. A segment cannot be cut
-  /// again.
+  /// Returns the partition of the k-th segments. Each chunk is cut as evenly as possible into
+  /// `segments` segments, which together cover the chunk. The chunks of the result are the k-th of
+  /// these segments. The result cannot be cut again.
   COLLS_HOST_DEVICE constexpr partition segment(int k, int segments) const {
     partition piece = *this;
     piece.segment_ = static_cast<std::size_t>(k);
@@ -57,8 +60,8 @@ class partition {
 
   COLLS_HOST_DEVICE constexpr int ranks() const { return ranks_; }
 
-  /// Returns the offset of the chunk of rank i, or of its segment if this is one. If this is not a
-  /// segment, i may be ranks(): the chunks of ranks i to j-1 are [offset(i), offset(j)).
+  /// Returns the offset of the chunk of rank i. If this is not a partition of segments, i may also
+  /// be ranks(), so that the chunks of ranks i to j-1 are the range [offset(i), offset(j)).
   COLLS_HOST_DEVICE constexpr std::size_t offset(int i) const {
     if (segments_ == 1) return chunk_offset(i);
     const std::size_t length = chunk_count(i);
@@ -69,16 +72,18 @@ class partition {
 
   COLLS_HOST_DEVICE constexpr std::size_t count(int i) const { return piece_of(chunk_count(i)); }
 
-  /// Returns the elements of all chunks; for a segment, those of the partition that was cut.
+  /// Returns the number of elements of all chunks. For a partition of segments, returns the number
+  /// of elements of the partition that was cut.
   COLLS_HOST_DEVICE constexpr std::size_t total() const {
     return offsets_ != nullptr ? offsets_[ranks_]
                                : base_ * static_cast<std::size_t>(ranks_) + longer_;
   }
 
-  /// Returns whether all chunks have equal lengths and there is no table of offsets.
+  /// Returns whether all chunks have equal lengths and no table of offsets defines them.
   COLLS_HOST_DEVICE constexpr bool is_blocks() const { return offsets_ == nullptr && longer_ == 0; }
 
-  /// Returns the largest count of any rank: the size of scratch memory for one chunk.
+  /// Returns the largest count of any rank, which is the number of elements that scratch memory for
+  /// one chunk must hold.
   COLLS_HOST_DEVICE constexpr std::size_t longest() const { return piece_of(longest_); }
 
  private:
@@ -91,7 +96,8 @@ class partition {
     if (offsets_ != nullptr) return offsets_[i + 1] - offsets_[i];
     return base_ + (static_cast<std::size_t>(i) < longer_ ? 1 : 0);
   }
-  // Does not decrease when `length` grows, so the longest chunk has the longest k-th piece.
+  // Returns the length of the k-th segment of a chunk. A longer chunk never has a shorter k-th
+  // segment, so the longest chunk has the longest one.
   COLLS_HOST_DEVICE constexpr std::size_t piece_of(std::size_t length) const {
     if (segments_ == 1) return length;
     return length / segments_ + (segment_ < length % segments_ ? 1 : 0);

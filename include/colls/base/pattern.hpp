@@ -2,14 +2,15 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Communication patterns: the ranks that exchange messages in each round, by arithmetic. No pattern
-// keeps a table or state of size p. "No rank" is -1.
+// pattern: communication patterns, which compute by arithmetic the ranks that exchange messages in
+// each round. No pattern keeps a table or a state whose size grows with the number of ranks. The
+// rank -1 stands for "no rank".
 
 #include <bit>
 
 namespace colls::pattern {
 
-/// The ranks first, first + 1, ..., last - 1.
+/// The ranks from `first` to `last` - 1.
 struct rank_range {
   int first;
   int last;
@@ -18,17 +19,19 @@ struct rank_range {
   friend constexpr bool operator==(const rank_range&, const rank_range&) = default;
 };
 
-/// Returns the bits needed for a non-negative number: floor(log2(number)) + 1, or 0 for 0.
+/// Returns the number of bits of a non-negative number. This is floor(log2(number)) + 1, or 0 for
+/// the number 0.
 constexpr int bit_width(int number) {
   return static_cast<int>(std::bit_width(static_cast<unsigned>(number)));
 }
 
-/// Returns the rounds in which doubling the known parts reaches all ranks: ceil(log2(size)).
+/// Returns ceil(log2(size)). This is the number of rounds after which data has reached all ranks if
+/// the number of ranks that have it doubles in each round.
 constexpr int doubling_rounds(int size) { return bit_width(size - 1); }
 
-/// Returns (rank + step) modulo `size`. `step` may be any number.
+/// Returns (rank + step) modulo `size`, which is never negative. `step` may be any number.
 constexpr int shifted_rank(int rank, int step, int size) {
-  const int shifted = rank - size + step % size;  // never overflows
+  const int shifted = rank - size + step % size;  // does not overflow
   return shifted < 0 ? (shifted < -size ? shifted + 2 * size : shifted + size) : shifted;
 }
 
@@ -49,10 +52,11 @@ struct ring {
   constexpr int ahead(int step) const { return shifted_rank(rank, step, size); }
 };
 
-/// Neighbour exchange on a ring of an even number of ranks. A rank alternates between its two
-/// neighbours, beginning within the pairs (0, 1), (2, 3), ... After the first round it has the
-/// parts of its pair. In each later round it sends the two parts that it received in the round
-/// before, so it receives the parts of one pair from alternating sides, from ever further away.
+/// Neighbour exchange on a ring of an even number of ranks. A rank exchanges parts with its two
+/// neighbours alternately. In the first round it exchanges with the other rank of its pair, where
+/// the pairs are (0, 1), (2, 3), ..., and then has both parts of this pair. In each later round it
+/// sends both parts of the pair that the round before has completed, and receives both parts of
+/// another pair. These pairs come alternately from either side and from ever further away.
 struct neighbours {
   int rank;
   int size;
@@ -72,25 +76,27 @@ struct neighbours {
   }
 
  private:
-  // The two ranks whose parts are received in this round, or are present after round 0.
+  // Returns the two ranks whose parts are received in this round. For round 0, returns the pair of
+  // this rank, whose parts are present after this round.
   constexpr rank_range pair(int round) const {
-    const int first = rank % 2 == 0 ? -1 : 1;  // direction of the pair of round 1
+    const int first = rank % 2 == 0 ? -1 : 1;  // the direction of the pair received in round 1
     const int distance = (round + 1) / 2 * (round % 2 == 1 ? first : -first);
     const int low = shifted_rank(rank - rank % 2, 2 * distance, size);
     return {low, low + 2};
   }
 };
 
-/// A hypercube over the largest power of two of ranks, for recursive doubling and halving. The
-/// remaining ranks fold first: in the pairs (0, 1), (2, 3), ... the even rank sends its part to the
-/// odd rank and receives the result from it at the end. A corner stands for consecutive ranks, and
-/// so do the corners with which it has exchanged. Parts are therefore combined in rank order if the
-/// lower rank's part is on the left.
+/// A hypercube for recursive doubling and halving. Its number of corners is the largest power of
+/// two that does not exceed the number of ranks. The ranks in excess fold first: in the first pairs
+/// (0, 1), (2, 3), ..., the even rank sends its part to the odd rank, which sends back the result
+/// at the end. All other ranks are corners. A corner stands for one or two consecutive ranks, and
+/// before each round the corner has the parts of consecutive ranks. Parts are therefore combined in
+/// rank order if the part of the lower rank is on the left.
 class hypercube {
  public:
   int rounds;
-  int fold_dest;    // the neighbour to which this rank sends its part; -1: this rank is a corner
-  int fold_source;  // the neighbour whose part this rank receives; -1: none
+  int fold_dest;    // the rank to which this rank sends its part, or -1 if this rank is a corner
+  int fold_source;  // the rank whose part this rank receives, or -1 if it receives none
 
   constexpr hypercube(int rank, int size)
       : rounds(bit_width(size) - 1), fold_dest(-1), fold_source(-1), folded_(size - (1 << rounds)) {
@@ -102,19 +108,22 @@ class hypercube {
     }
   }
 
-  /// Returns the rank with which this corner exchanges in this round.
+  /// Returns the rank with which this corner exchanges data in this round.
   constexpr int partner(int round) const { return rank_of(corner_ ^ (1 << round)); }
   constexpr bool is_partner_lower(int round) const { return (corner_ >> round & 1) != 0; }
-  /// Returns the ranks whose parts this corner has before this round, if rounds count up.
+  /// Returns the ranks whose parts this corner has before this round, if the rounds count up from
+  /// 0.
   constexpr rank_range held(int round) const { return range(corner_, round); }
-  /// Returns the ranks whose parts the partner has before this round.
+  /// Returns the ranks whose parts the partner has before this round, if the rounds count up from
+  /// 0.
   constexpr rank_range partner_held(int round) const {
     return range(corner_ ^ (1 << round), round);
   }
 
-  /// For 2^rounds chunks that are halved in each round, rounds counting up: the chunks that this
-  /// corner keeps in this round, and those that it sends to the partner. The first exchange, of the
-  /// longest half, is between neighbours.
+  /// Returns the chunks that this corner keeps in this round of recursive halving. `sent` returns
+  /// the chunks that it sends to its partner. There are 2^rounds chunks at the beginning, and a
+  /// corner keeps half of its chunks in each round. The rounds count up from 0, so that the first
+  /// exchange, which moves the most data, is between neighbours.
   constexpr rank_range kept(int round) const { return half(corner_, round); }
   constexpr rank_range sent(int round) const { return half(corner_ ^ (1 << round), round); }
 
@@ -139,20 +148,20 @@ class hypercube {
   int corner_;
 };
 
-/// Dissemination in rounds of steps 1, k, k^2, ... below the size, where k is the radix. In each
-/// round a rank exchanges with the ranks that are 1, 2, ..., k-1 steps away on the ring. The number
-/// of parts that a rank has grows k-fold per round. A distance is covered by its digits in that
-/// radix.
+/// Dissemination in rounds with the steps 1, k, k^2, ... below the number of ranks, where k is the
+/// radix. In each round a rank exchanges with the ranks that are 1, 2, ..., k-1 times the step away
+/// on the ring. The number of parts that a rank has grows by a factor of k per round. A part covers
+/// one digit of its distance in radix k per round.
 struct dissemination {
   int rank;
   int size;
   int radix;
 
-  /// Returns the step of the next round; `size` or more: there is none.
+  /// Returns the step of the next round, or `size` if there is no further round.
   constexpr int next_step(int step) const {
     return step > (size - 1) / radix ? size : step * radix;
   }
-  /// Returns the number of peers on each side in the round of this step.
+  /// Returns the number of peers on each side in the round with the step `step`.
   constexpr int peers(int step) const {
     const int within = (size - 1) / step;
     return within < radix - 1 ? within : radix - 1;
@@ -161,9 +170,9 @@ struct dissemination {
   constexpr int behind(int steps) const { return shifted_rank(rank, -steps, size); }
 };
 
-/// Recursive doubling without wrap-around, for prefix sums. Before round k a rank has the sum of up
-/// to 2^k ranks, the last of which is itself. It sends that sum to `dest`, and combines the sum
-/// from `source` on the left.
+/// Recursive doubling without wrap-around, for prefix sums. Before round k a rank has the sum of
+/// the up to 2^k ranks that end with this rank. In round k it sends this sum to `dest`, and it adds
+/// the sum that it receives from `source` on the left.
 struct prefix {
   int rank;
   int size;

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// reported_failure: a failure reported by another rank, the store or the launcher.
+// reported_failure: a failure that another rank, the launcher or the store (which ranks use to find
+// each other) has reported.
 
 #include <colls/base/error.hpp>
 
@@ -14,18 +15,19 @@
 
 namespace colls {
 
-/// A checked failure record. It always has an error code, so a communicator that fails because of
-/// it has a reason. Whatever a peer sent, its ranks are ranks of the world or -1, and its texts are
-/// terminated.
+/// A failure record that has been checked. It always has an error code, so that a communicator that
+/// fails because of this record has a reason. Whatever bytes a peer sent, all ranks in the record
+/// are ranks of the world or -1, and all texts are terminated.
 class reported_failure {
  public:
-  /// A failure reported by this process. Without a valid error code it becomes a `protocol_error`.
+  /// Takes a failure that this process reports. Replaces an invalid error code by `protocol_error`.
   explicit reported_failure(const failure& report) : reason_(report) {
     if (!is_reason(reason_.code)) reason_.code = errc::protocol_error;
   }
 
-  /// Reads the bytes of a failure from a process of the same wire version, in a world of `size`
-  /// ranks. Returns nothing if their length is wrong or they contain no valid error code.
+  /// Reads a failure from bytes that a process of the same wire version has sent. `size` is the
+  /// number of ranks in the world. Returns nothing if the bytes have a wrong length or contain no
+  /// valid error code.
   static std::optional<reported_failure> parse(std::span<const std::byte> bytes, int size) {
     failure report;
     if (bytes.size() != sizeof report) return std::nullopt;
@@ -39,7 +41,7 @@ class reported_failure {
     terminate(report.detail);
     return reported_failure(report);
   }
-  /// Returns the bytes of a failure, as read by `parse`.
+  /// Returns the bytes of a failure, which `parse` can read.
   static std::string_view bytes_of(const failure& report) {
     return {reinterpret_cast<const char*>(&report), sizeof report};
   }
@@ -51,7 +53,8 @@ class reported_failure {
   static bool is_reason(errc code) {
     return code >= errc::peer_failed && code <= errc::crypto_failed;
   }
-  // Terminates a text and replaces control characters, so it can be part of one line.
+  // Terminates a text and replaces control characters by spaces, so that the text can be part of
+  // one line.
   template <std::size_t Size>
   static void terminate(char (&text)[Size]) {
     text[Size - 1] = 0;

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// shared_buffer: elements in memory that ranks of one host can share.
+// shared_buffer: buffers in memory that the ranks of one host can share, and their registration
+// with a communicator.
 
 #include <colls/base/buffer.hpp>
 #include <colls/base/element_type.hpp>
@@ -37,10 +38,10 @@ inline std::shared_ptr<std::byte> allocate_private_memory(std::size_t size) {
 template <supported_type T, class Memory = host_memory>
 class registered_buffer;
 
-/// The result of `comm.allocate<T>(n)`: `size()` elements, initially all zero bytes. It is a range:
-/// pass it, or a part of it, to any call on any communicator. This object owns the memory and must
-/// outlive the operations on it. Device memory is for calls and kernels; the host cannot access its
-/// elements.
+/// A buffer of `size()` elements, which `comm.allocate<T>(n)` returns. All bytes of a new buffer
+/// are zero. The buffer is a range: it can be passed, as a whole or in part, to any call on any
+/// communicator. The buffer owns its memory and must outlive all operations on this memory. In the
+/// memory of a GPU, calls and kernels can access the elements, but the CPU cannot.
 template <supported_type T, class Memory = host_memory>
 class shared_buffer {
  public:
@@ -104,9 +105,10 @@ class shared_buffer {
   std::size_t count_ = 0;
 };
 
-/// The result of `comm.register_buffer(memory)`: elements of memory from `allocate`, for calls on
-/// that communicator. It can be copied and does not own the memory. A call with a buffer whose
-/// memory was freed, or on another communicator, is `invalid_argument` and sends nothing.
+/// A view of elements of a `shared_buffer` for calls on one communicator, which
+/// `comm.register_buffer(memory)` returns. The view can be copied and does not own the memory. If
+/// the memory was freed or the call is on another communicator, the call fails with
+/// `invalid_argument` and sends nothing.
 template <supported_type T, class Memory>
 class registered_buffer {
  public:
@@ -139,7 +141,7 @@ class registered_buffer {
     return data_[i];
   }
 
-  /// Returns why a call on that communicator cannot use this buffer; null if it can.
+  /// Returns the reason why a call on `communicator` cannot use this buffer, or null if it can.
   const char* usage_error(const void* communicator) const {
     if (owner_ != communicator) return detail::registered_elsewhere;
     return memory_.expired() ? detail::registered_and_freed : nullptr;

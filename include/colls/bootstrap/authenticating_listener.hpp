@@ -2,12 +2,15 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// A listener that authenticates its peers and bounds what unauthenticated peers cost.
+// A listener that authenticates its peers and limits the resources that unauthenticated peers can
+// use.
 //
-// Unauthenticated connections are few and short-lived. When all slots are in use, a new connection
-// evicts one that is chosen at random: a flood cannot aim at a rank, and an evicted rank dials
-// again. The rate of evictions is limited, which leaves a rank the time to prove the secret and the
-// thread the time for its other work. Further connections wait in the backlog of the socket.
+// Only a limited number of connections may be pending, which means accepted but not yet
+// authenticated. When all slots are in use, a new connection evicts a pending one, which is chosen
+// at random. A flood of connections therefore cannot exclude a chosen rank, and an evicted rank
+// connects again. The rate of evictions is limited, so that a rank has the time to prove that it
+// knows the secret, and the thread has the time for its other work. Further connections wait in the
+// backlog of the socket.
 
 #include <colls/base/log.hpp>
 #include <colls/bootstrap/handshake.hpp>
@@ -19,16 +22,19 @@
 
 namespace colls {
 
-/// Watches a listener and authenticates the peers that connect to it. A peer has 5 s to prove the
-/// secret; the time counts only while the engine runs. At most 2 x world (64 to 1024) connections
-/// are pending, and at most 1000 a second are evicted. At the limit on open files the peer receives
-/// a refusal. All listeners of a process together write one log line a minute about rejected peers.
+/// An authenticator of the peers that connect to a listening socket. A peer has 5 s to prove that
+/// it knows the secret. Only time in which the engine (the event loop) runs counts. The maximum
+/// number of pending connections is twice the number of ranks, but at least 64 and at most 1024. At
+/// most 1000 connections per second are evicted. When the process has reached its limit on open
+/// files, the peer receives a refusal. All listeners of a process together write at most one log
+/// line per minute about rejected peers.
 class authenticating_listener final : engine::watcher, engine::source {
  public:
   class handler {
    public:
-    /// `peer` has proved the secret. The handler keeps the connection or closes it, and owes the
-    /// peer a verdict.
+    /// Called after `peer` has proved that it knows the secret. The handler must keep the
+    /// connection or close it, and must send the peer a verdict (the answer that accepts or rejects
+    /// it).
     virtual void handle_peer(std::unique_ptr<stream> connection, const hello& peer) = 0;
 
    protected:
@@ -45,18 +51,19 @@ class authenticating_listener final : engine::watcher, engine::source {
   int pending_count() const { return static_cast<int>(pending_.size()) - evicted_; }
   int max_pending() const { return max_pending_; }
   std::uint64_t rejected_count() const { return rejected_; }
-  /// Returns why connections could not be accepted in the last 10 s, or an empty string.
+  /// Returns the reason why this process could not accept connections in the last 10 s, or an empty
+  /// string if it could.
   std::string accept_error() const;
 
  private:
   struct pending_connection {
     std::unique_ptr<stream> connection;
-    time_point accepted = 0;  // on the clock of `active_time_`
+    time_point accepted = 0;  // the value of `active_time_` when it was accepted
     bool evicted = false;
   };
   using pending_iterator = std::list<pending_connection>::iterator;
 
-  // Removes the pending connection when it is destroyed, also by an exception.
+  // A guard whose destructor removes a pending connection from the list.
   class pending_slot {
    public:
     pending_slot(authenticating_listener& owner, pending_iterator slot)
@@ -75,19 +82,20 @@ class authenticating_listener final : engine::watcher, engine::source {
 
   void ready(std::uint32_t) override;
 
-  // Accepts no connection for that time.
+  // Stops accepting connections for the duration `span`.
   void pause(time_point span);
   task<> wake_at(time_point time);
 
   task<> authenticate(pending_iterator slot);
 
-  // Returns whether one of the `old` connections may be evicted now; the rate is limited.
+  // Returns whether one of the `old` connections may be evicted now. The limit on the rate of
+  // evictions may forbid this.
   bool may_evict(int old);
-  // Closes one of the first `old` connections, chosen at random.
+  // Closes one of the first `old` connections, chosen at random, and decrements `old`.
   void evict(int& old);
 
-  // This process has no resources for another connection. Refuses those that wait in the backlog,
-  // if the spare descriptor permits it.
+  // Refuses the connections that wait in the backlog, because this process has no resources for
+  // them. Closes a spare descriptor, so that it can accept and answer them.
   void refuse(int error);
 
   void set_listening(bool wanted);
@@ -103,18 +111,18 @@ class authenticating_listener final : engine::watcher, engine::source {
   time_point proof_timeout_;
   int max_pending_;
   time_point last_sweep_;
-  time_point active_time_ = 0;  // for which the engine has run
+  time_point active_time_ = 0;  // the time for which the engine has run
   time_point paused_until_ = 0;
   time_point next_eviction_ = 0;
   bool listening_ = true;
   spare_descriptor spare_;
-  int accept_error_ = 0;  // an errno
+  int accept_error_ = 0;  // the errno of the last failure to accept
   time_point accept_error_time_ = 0;
   std::uint64_t rejected_ = 0;
   std::uint64_t disconnects_ = 0;  // peers that closed the connection before they proved the secret
-  int evicted_ = 0;                // connections whose tasks have not ended yet
+  int evicted_ = 0;                // the number of evicted connections whose tasks still run
   std::list<pending_connection> pending_;
-  task_group tasks_;  // last: its tasks use all of the above
+  task_group tasks_;  // declared last, because its tasks use all other members
 };
 
 }  // namespace colls

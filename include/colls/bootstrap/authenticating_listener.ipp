@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Authenticating and evicting connections: implementation of authenticating_listener.hpp.
+// Implementation of authenticating_listener.hpp: accepting, authenticating and evicting
+// connections.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/authenticating_listener.hpp>
@@ -20,7 +21,8 @@ namespace detail {
 inline constexpr time_point eviction_pause = milliseconds;
 inline constexpr time_point max_burst = 64 * eviction_pause;
 
-/// Writes at most one line a minute for all listeners of this process.
+/// Logs the rejection of a peer. All listeners of this process together write at most one line per
+/// minute.
 COLLS_ONCE void log_rejection(const endpoint& address, const char* reason) {
   static std::mutex guard;
   static rate_limited_log log{60};
@@ -64,12 +66,13 @@ COLLS_ONCE std::string authenticating_listener::accept_error() const {
 }
 
 COLLS_ONCE void authenticating_listener::ready(std::uint32_t) {
-  // Connections that are accepted in this call are not evicted in it, and most of the older ones
-  // are not: a process that seldom gets a core must not close connections before it has read from
+  // One call evicts at most `max_pending_ / 8` connections, and none that it has itself accepted.
+  // Otherwise a process that seldom gets a core would close connections before it has read from
   // them.
   int old = pending_count();
   const int kept = old - max_pending_ / 8;
-  // The number is bounded: a flood must not keep the thread from its other work.
+  // The number of connections per call is bounded, so that a flood of them does not keep the thread
+  // from its other work.
   for (int accepted = 0; accepted < 64; ++accepted) {
     const bool full = pending_count() >= max_pending_;
     if (full && old <= kept) return;
@@ -82,7 +85,8 @@ COLLS_ONCE void authenticating_listener::ready(std::uint32_t) {
       evict(old);
       continue;
     }
-    // Ranks of other users connect by TCP, so this process is not one of them.
+    // A process of another user cannot be a rank here, because ranks of other users connect by TCP
+    // and not by the local socket.
     if (shm::is_local(socket.get()) && !detail::is_own_user(socket.get())) {
       ++rejected_;
       continue;
@@ -111,9 +115,10 @@ COLLS_ONCE void authenticating_listener::refuse(int error) {
   spare_.refuse(listener_, [&](int socket) {
     ++rejected_;
     hello_bytes unread;
-    // Closing a connection with unread data resets it, and the peer may lose the answer.
+    // Reading the peer's HELLO first ensures that closing the connection does not reset it. After a
+    // reset the peer may lose the answer.
     (void)::recv(socket, unread.data(), unread.size(), MSG_DONTWAIT);
-    // If the answer does not reach the peer, the peer finds the connection closed.
+    // A failure to send needs no handling, because the peer then finds the connection closed.
     (void)::send(socket, answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   });
   const std::string reason = std::string("no connection can be accepted: ") + std::strerror(error);
@@ -127,7 +132,8 @@ COLLS_ONCE void authenticating_listener::pause(time_point span) {
   try {
     tasks_.start(wake_at(paused_until_));
   } catch (const std::bad_alloc&) {
-    // The first sweep after that time resumes listening.
+    // Without a timer, the first sweep (a periodic call by the engine) after `paused_until_`
+    // resumes listening.
   }
 }
 
@@ -145,7 +151,8 @@ COLLS_ONCE task<> authenticating_listener::authenticate(pending_iterator slot) {
       connection = std::move(slot->connection);
     } catch (const error& thrown) {
       ++rejected_;
-      // A few peers that disconnect may be ranks that ended, or computed, during the handshake.
+      // Only one in 64 disconnects is logged, because the peer may be a rank that exited, or
+      // computed for too long, during the handshake.
       if (slot->evicted) {
         detail::log_rejection(listener_.local(), "too many connections: some are evicted");
       } else if (thrown.record().code != errc::closed || ++disconnects_ % 64 == 0) {

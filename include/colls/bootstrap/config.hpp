@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// colls::config: the rank of this process, and where the ranks of its world meet.
+// colls::config: the parameters with which a process joins a world, such as its rank and the
+// address at which the ranks meet.
 
 #include <colls/base/clock.hpp>
 #include <colls/base/error.hpp>
@@ -14,48 +15,54 @@
 
 namespace colls {
 
-/// The parameters of joining. `environment()` fills it from the variables of the launcher; a
-/// program can also write `colls::config{.rank = 1, .size = 3, .address = "tcp://10.0.0.1:29500"}`.
-/// Must be equal on all ranks: size, address, secret, job, insecure, transport, checksum. It is
+/// The parameters with which a process joins a world. `environment()` reads them from the variables
+/// of the launcher. A program can also write
+/// `colls::config{.rank = 1, .size = 3, .address = "tcp://10.0.0.1:29500"}`. The members size,
+/// address, secret, job, insecure, transport and checksum must be equal on all ranks. The type is
 /// trivially copyable because g++ 12 miscompiles other aggregates inside a co_await expression.
 struct config {
   int rank = -1;
   int size = -1;
-  int local_rank = -1;  // this and the next three: from the launcher, or -1 (then detected)
+  int local_rank = -1;  // this and the next three come from the launcher; if -1, they are detected
   int local_size = -1;
   int node = -1;
   int nodes = -1;
-  /// `tcp://host:port` or `tcp://[::1]:port`: rank 0 hosts the store there. `file:///path`: a file
-  /// on one host or on a shared file system. `env://`: from the launcher's variables. Empty with
-  /// size 1.
+  /// The address at which the ranks meet. With `tcp://host:port` or `tcp://[::1]:port`, rank 0
+  /// opens the store (the key-value service through which ranks find each other) at this address.
+  /// `file:///path` is a file on one machine or on a shared file system. `env://` stands for the
+  /// address in the launcher's variables. The address may be empty if `size` is 1.
   fixed_text<1024> address = {};
-  /// Every process of the job proves that it knows the secret. It may be empty if ranks of one user
-  /// meet on loopback (rank 0 then generates one), and with `insecure`.
+  /// The secret of the job. Every process must prove that it knows the secret. The secret may be
+  /// empty with `insecure`, with a `file://` address, and if the ranks belong to one user and meet
+  /// on loopback. In the last two cases rank 0 generates a secret.
   fixed_text<1024> secret = {};
-  fixed_text<256> job = {};  // separates jobs that use one port
+  fixed_text<256> job = {};  // distinguishes jobs that use the same port
   time_span join_timeout = time_span::from_nanoseconds(300 * seconds);  // how long joining may take
   time_span timeout =
-      time_span::from_nanoseconds(600 * seconds);  // of an operation without progress
+      time_span::from_nanoseconds(600 * seconds);  // how long an operation may make no progress
   bool insecure = false;
-  fixed_text<64> source = "config";  // origin of these values, for messages
-  /// Congestion control of connections over TCP (`reno`), which the system must permit; empty: the
-  /// default of the system.
+  fixed_text<64> source = "config";  // the origin of these values, for error messages
+  /// The congestion control algorithm of TCP connections, such as `reno`, which the system must
+  /// permit. If empty, the system chooses the algorithm.
   fixed_text<16> congestion = {};
-  /// `hybrid` (or empty): shared memory inside a host, TCP between hosts. `tcp`: TCP alone. `shm`:
-  /// shared memory, or an error.
+  /// How ranks exchange messages. `hybrid` (or empty) uses shared memory inside a machine and TCP
+  /// between machines. `tcp` uses only TCP. `shm` uses only shared memory; joining fails if that is
+  /// not possible.
   fixed_text<8> transport = {};
-  /// Whether this rank reads the private memory of other ranks of its host by cross memory attach:
-  /// `always` (where the kernel permits it) or `never`; empty: where it is fast enough.
+  /// Whether this rank reads the private memory of other ranks of its machine by cross-memory
+  /// attach (process_vm_readv). `always` uses it where the kernel permits it, and `never` does not
+  /// use it. If empty, it is used where it is fast enough.
   fixed_text<8> reads = {};
-  /// Whether frames on sockets, in shared memory and on the store's connections have checksums
-  /// (CRC32C). Memory that is read or written in place has none.
+  /// Whether frames (the units of the wire protocol) have CRC32C checksums on sockets, in shared
+  /// memory and on connections to the store. Memory that is read or written in place has no
+  /// checksums.
   bool checksum = false;
   port_list ports = {};   // tried in this order instead of the port in `address`
-  bool served = false;    // a launcher hosts the store at `address`
-  bool own_file = false;  // only this job uses the file in `address`
-  int store_fd = -1;      // rank 0: a socket that already listens at `address`
+  bool served = false;    // whether a launcher hosts the store at `address`
+  bool own_file = false;  // whether only this job uses the file in `address`
+  int store_fd = -1;      // on rank 0, a socket that already listens at `address`
 
-  /// Returns the config of a world that consists of this process.
+  /// Returns the config of a world whose only rank is this process.
   static config single() {
     config result;
     result.rank = 0;
@@ -76,7 +83,8 @@ struct store_address {
   std::string path;
 };
 
-/// Returns the decimal number in `text`, or -1 if it is none or exceeds `max`.
+/// Returns the decimal number in `text`, or -1 if `text` is not a number or the number exceeds
+/// `max`.
 inline long parse_number(const std::string& text, long max) {
   if (text.empty() || text.size() > 10) return -1;
   for (const char c : text) {
@@ -132,7 +140,7 @@ inline store_address parse_address(std::string_view text) {
   return result;
 }
 
-/// Returns host:port as in addresses and messages. An IPv6 host may already have brackets.
+/// Returns `host:port`, with brackets around an IPv6 address. `host` may already have the brackets.
 inline std::string host_and_port(const std::string& host, int port) {
   const bool needs_brackets = host.find(':') != std::string::npos && !host.starts_with("[");
   return (needs_brackets ? "[" + host + "]" : host) + ":" + std::to_string(port);

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Resolving host names and connecting to the store.
+// Functions that resolve host names and connect to the store, the key-value service through which
+// the ranks of a job find each other.
 
 #include <colls/bootstrap/tcp_store.hpp>
 
@@ -10,15 +11,18 @@ namespace colls {
 
 namespace detail {
 
-/// Returns all addresses of a host; empty if the name is unknown, with the reason in `*reason`. A
-/// numeric address is not looked up. A name is resolved by the system, which may block.
+/// Returns all addresses of a host. If the name is unknown, returns an empty list and sets
+/// `*reason`. A numeric address is not looked up. The system resolves names, which may block the
+/// thread.
 std::vector<boost::asio::ip::address> resolve_host(const std::string& host,
                                                    std::string* reason = nullptr);
 
-/// Returns the source address of packets to `target`. Sends nothing.
+/// Returns the local address from which the system would send packets to `target`, or nullopt if
+/// there is none. Sends nothing.
 std::optional<boost::asio::ip::address> source_address_for(const endpoint& target);
 
-/// Pauses that double up to a maximum, with jitter that keeps ranks from dialling in step.
+/// A generator of pauses between attempts. The pauses double up to a maximum. Random jitter keeps
+/// the ranks from dialling (connecting) at the same time.
 class exponential_backoff {
  public:
   time_point next(time_point max_pause) {
@@ -34,9 +38,11 @@ class exponential_backoff {
   time_point step_ = 10 * milliseconds;
 };
 
-/// Dials the store once: connects (which sets `*connected`), fetches the local secret if there is
-/// no other, proves it and waits for the verdict. Throws the errors of these steps. `key` becomes
-/// the proved secret. The arguments must outlive the task.
+/// Dials (connects to) the store once. Connects, fetches the generated secret from the local socket
+/// if `key` is empty, proves to the store that this process knows the secret, and waits for the
+/// verdict (whether the store accepts this process). Sets `*connected` to true after connecting,
+/// and `key` to the proved secret. Throws the errors of these steps. The arguments must outlive the
+/// task.
 task<std::shared_ptr<tcp_store>> dial_store_once(engine& driver, const endpoint& address,
                                                  const hello& local, secret& key,
                                                  time_point deadline, time_point default_timeout,
@@ -46,7 +52,7 @@ task<std::shared_ptr<tcp_store>> dial_store_once(engine& driver, const endpoint&
 struct dial_errors {
   const char* address;
   failure last{errc::unreachable};
-  failure refusal{};  // of a store that has reached its limit on open files
+  failure refusal{};  // the last refusal by a store at its limit on open files
   time_point refusal_time = 0;
   bool connected = false;
 
@@ -55,7 +61,7 @@ struct dial_errors {
            last.code == errc::join_failed || last.code == errc::insecure_bind ||
            last.code == errc::crypto_failed;
   }
-  /// Returns whether the peer at that address belongs to another job, or does not accept this
+  /// Returns whether the process at this address belongs to another job or does not accept this
   /// process.
   bool is_refused() const {
     return last.code == errc::version_mismatch || last.code == errc::auth_failed;
@@ -68,12 +74,14 @@ struct dial_errors {
     }
     log_debug("store at %s: %s", address, reason.detail);
   }
-  /// Returns the error to report. A recent refusal explains more than a failed connection.
+  /// Returns the error to report. A recent refusal takes precedence, because it explains more than
+  /// a failed connection.
   const failure& best_reason(time_point now) const {
     const bool is_recent = refusal.code == errc::too_many_files && now - refusal_time < 5 * seconds;
     return is_recent && !is_permanent() && !is_refused() ? refusal : last;
   }
-  /// Returns the maximum pause, which is short if the store evicts connections during a flood.
+  /// Returns the maximum pause before the next attempt. The pause is short if the store has dropped
+  /// the connection, as it does when it evicts connections during a flood.
   time_point max_pause() const {
     const bool dropped = connected && last.code == errc::unreachable;
     return (dropped ? 50 : 500) * milliseconds;
@@ -86,9 +94,9 @@ task<std::shared_ptr<tcp_store>> dial_store(engine& driver, std::string host, po
 
 }  // namespace detail
 
-/// Dials the store at `address` (tcp://host:port) until the deadline. It tries every address of the
-/// host, and `ports` instead of the port if there are any. `key` becomes the proved secret. The
-/// arguments must outlive the task.
+/// Dials the store at `address` (tcp://host:port) until it succeeds or the deadline has passed.
+/// Tries every IP address of the host. If `ports` is not empty, tries these ports instead of the
+/// port in `address`. Sets `key` to the proved secret. The arguments must outlive the task.
 task<std::shared_ptr<tcp_store>> dial_store(engine& driver, const detail::store_address& address,
                                             const port_list& ports, const hello& local, secret& key,
                                             time_point deadline, time_point default_timeout);

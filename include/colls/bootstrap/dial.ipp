@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Dialling until the deadline: implementation of dial.hpp.
+// Implementation of dial.hpp: resolving host names, and dialling the store until the deadline.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/dial.hpp>
@@ -19,7 +19,7 @@ COLLS_ONCE std::vector<boost::asio::ip::address> resolve_host(const std::string&
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_ADDRCONFIG;
-  // AI_ADDRCONFIG ignores loopback, so a host without a network needs a second lookup for
+  // AI_ADDRCONFIG ignores loopback, so a machine without a network needs a second lookup for
   // localhost.
   addrinfo* found = nullptr;
   int failed = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
@@ -65,7 +65,7 @@ COLLS_ONCE task<std::shared_ptr<tcp_store>> dial_store_once(engine& driver, cons
   if (!done) {
     raise(errc::unreachable, "%s: %s", text_of(address).c_str(), done.ec.message().c_str());
   }
-  // TCP may connect a socket to itself.
+  // TCP may connect a socket to itself if no process listens at a local port.
   if (connection->local() == connection->remote()) {
     raise(errc::unreachable, "%s: no process listens there", text_of(address).c_str());
   }
@@ -99,7 +99,8 @@ COLLS_ONCE task<std::shared_ptr<tcp_store>> dial_store(engine& driver, std::stri
       failure unknown(errc::resolve_failed);
       unknown.set_detail("the host name %s is unknown: %s", host.c_str(), reason.c_str());
       errors.record(unknown, driver.now());
-      // The names of a cluster may appear late; a misspelt one never does.
+      // The host names of a cluster may become known late, so an unknown name is looked up again.
+      // The attempts end after 10 s, because a misspelt name never becomes known.
       if (driver.now() - started > 10 * seconds) break;
     }
     std::optional<failure> refused;
@@ -118,8 +119,8 @@ COLLS_ONCE task<std::shared_ptr<tcp_store>> dial_store(engine& driver, std::stri
         if (driver.now() >= deadline) break;
       }
     }
-    // An error at one address does not apply to the others, and other programs may use most of
-    // several ports.
+    // A refusal ends the attempts only after all addresses were tried, and only if there is a
+    // single port, because other programs may use most of several ports.
     if (refused && ports.size() == 1) throw error(*refused);
     if (!has_warned && driver.now() - started > 10 * seconds) {
       has_warned = true;

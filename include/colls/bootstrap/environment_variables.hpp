@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Parsing of environment variables.
+// Functions that read and parse environment variables.
 
 #include <colls/bootstrap/config.hpp>
 #include <colls/os/descriptor.hpp>
@@ -21,12 +21,12 @@ namespace colls {
 
 namespace detail {
 
-/// Access to variables by a function, which lets tests imitate any launcher.
+/// Access to environment variables through a function, so that tests can imitate any launcher.
 struct variables {
   const char* (*lookup)(void* context, const char* name);
   void* context;
 
-  /// Returns null if the variable is not set or empty.
+  /// Returns the value of the variable, or null if it is not set or empty.
   const char* get(const char* name) const {
     const char* const value = lookup(context, name);
     return value == nullptr || *value == 0 ? nullptr : value;
@@ -41,7 +41,8 @@ struct variables {
     }
     return false;
   }
-  /// Returns -1 if the variable is not set. Throws if it is not a number up to `max`.
+  /// Returns the number in the variable, or -1 if the variable is not set. Throws if the value is
+  /// not a number from 0 to `max`.
   int number(const char* name, long max = 100'000'000) const {
     const char* const value = get(name);
     if (value == nullptr) return -1;
@@ -51,7 +52,8 @@ struct variables {
   }
 };
 
-/// Parses "30", "1.5s", "500ms", "10min" or "2h". Throws for anything else.
+/// Parses a duration such as "30" (seconds), "1.5s", "500ms", "10min" or "2h". Throws for anything
+/// else.
 inline time_span parse_duration(const char* name, const std::string& text) {
   char* unit = nullptr;
   const double value = std::strtod(text.c_str(), &unit);
@@ -69,7 +71,8 @@ inline time_span parse_duration(const char* name, const std::string& text) {
   return time_span::from_nanoseconds(static_cast<time_point>(total));
 }
 
-/// Parses a boolean: 1, true, yes, on; 0, false, no, off, or empty. Throws for anything else.
+/// Parses a boolean. Returns true for 1, true, yes and on, and false for 0, false, no, off and an
+/// empty text. Throws for anything else.
 inline bool parse_switch(const char* name, const std::string& text) {
   for (const char* yes : {"1", "true", "yes", "on"}) {
     if (text == yes) return true;
@@ -80,7 +83,7 @@ inline bool parse_switch(const char* name, const std::string& text) {
   raise(errc::join_failed, "%s=%.60s is neither 1 nor 0", name, text.c_str());
 }
 
-/// Reads the secret from a file that only its owner can read.
+/// Reads the secret from a file. Throws if users other than the owner can access the file.
 inline std::string read_secret_file(const std::string& path) {
   const int file = uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
   struct stat facts{};
@@ -105,8 +108,8 @@ inline std::string read_secret_file(const std::string& path) {
   return secret;
 }
 
-/// Returns COLLS_SECRET, or the content of the file that COLLS_SECRET_FILE names; empty if neither
-/// is set.
+/// Returns COLLS_SECRET or the content of the file that COLLS_SECRET_FILE names, or an empty string
+/// if neither variable is set.
 inline std::string read_secret(const variables& env) {
   const std::string secret = env.text("COLLS_SECRET");
   if (secret.size() > 1023) raise(errc::join_failed, "COLLS_SECRET is longer than 1023 bytes");
@@ -118,8 +121,8 @@ inline std::string read_secret(const variables& env) {
   return read_secret_file(file);
 }
 
-/// Returns ports for a job whose launcher uses the announced port itself. All ranks try them in
-/// this order. They lie below the range of ephemeral ports.
+/// Returns the ports to try for the store of a job whose launcher itself uses the announced port.
+/// All ranks try these ports in the same order. The ports lie below the range of ephemeral ports.
 inline port_list derived_ports(const std::string& job, int port) {
   std::uint64_t hash = 14695981039346656037ULL;
   for (const char c : job + ":" + std::to_string(port)) {

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// A store in a shared file, by which ranks find each other without an address.
+// A key-value store in a shared file, through which ranks find each other without a network
+// address.
 
 #include <colls/bootstrap/file_store_header.hpp>
 #include <colls/bootstrap/handshake.hpp>
@@ -12,26 +13,29 @@
 
 namespace colls {
 
-/// A store that appends its keys to a file, under a file lock. Rank 0 creates the file and removes
-/// it with the store; the other ranks wait for it. The file also contains a secret: only processes
-/// with permission to read it can join.
+/// A store that appends its keys and values to a file, under a file lock. Rank 0 creates the file,
+/// and removes it when it destroys the store. The other ranks wait for the file. The file also
+/// contains a secret, so that only processes that may read the file can join.
 class file_store final : public store {
  public:
   struct options {
     int world = 0;
     std::uint64_t job = 0;
-    bool replace_abandoned = false;  // if not, an abandoned file is `errc::stale_store`
+    bool replace_abandoned = false;  // otherwise an abandoned file is a `stale_store` error
   };
 
-  /// Creates the file, on rank 0. Throws `join_failed` (no usable directory, not a regular file of
-  /// this user), `stale_store`, or `rank_taken` (the process that created the file lives, or
-  /// another process is creating it).
+  /// Creates the file. Called on rank 0. Throws `join_failed` if the directory is not usable or if
+  /// the path names something other than a regular file of this user. Throws `stale_store` if an
+  /// earlier job has left a file behind. Throws `rank_taken` if the process that created the file
+  /// is still running or another process is creating the file.
   static std::shared_ptr<file_store> create(engine& driver, const std::string& path,
                                             const options& opts);
 
-  /// Waits for the file until the deadline, on the other ranks. Throws `join_failed` (no usable
-  /// directory, wrong permissions, not a regular file of this user, another world), `stale_store`,
-  /// or `join_timeout`.
+  /// Waits for the file until the deadline. Called on all ranks except rank 0. Throws `join_failed`
+  /// if the directory is not usable, or if the file has wrong permissions, is not a regular file of
+  /// this user or belongs to a world of another size. Throws `stale_store` if the file belongs to
+  /// another job or if the process that created the file has ended. Throws `join_timeout` after the
+  /// deadline.
   static task<std::shared_ptr<file_store>> open(engine& driver, const std::string& path,
                                                 const options& opts, time_point deadline);
 
@@ -39,7 +43,7 @@ class file_store final : public store {
 
   /// Returns the secret that the file contains.
   secret shared_secret(bool insecure) const { return secret(header_.secret, insecure); }
-  /// Makes the destructor also remove the directory of the file, if it is empty then.
+  /// Makes the destructor also remove the directory of the file, if the directory is then empty.
   void remove_directory_too() { removes_directory_ = true; }
 
  private:
@@ -56,13 +60,14 @@ class file_store final : public store {
   static std::optional<detail::file_store_header> read_header(int file);
 
   struct existing {
-    detail::descriptor file;  // closed if there is no file
+    detail::descriptor file;  // not open if there is no file
     struct stat facts{};
   };
-  // Opens an existing file. Throws if it is not a regular file of this user.
+  // Opens the file at `path`, if there is one. Throws if it is not a regular file of this user.
   static existing open_existing(const std::string& path);
 
-  // Gives the new file its final name. Throws if a store of another process has it.
+  // Gives the new file `fresh` its final name `path`. Throws if this name belongs to a store of
+  // another process.
   static void give_name(const std::string& fresh, const std::string& path, const options& opts);
 
   static bool may_replace(const existing& old, const options& opts);
@@ -72,18 +77,19 @@ class file_store final : public store {
   static task<std::shared_ptr<file_store>> wait_for_file(engine& driver, std::string path,
                                                          options opts, time_point deadline);
 
-  // Reads what other processes have appended. An incomplete record is read again the next time: if
-  // its writer has died, another process overwrites it.
+  // Reads the records that other processes have appended. Leaves an incomplete record to the next
+  // call, because its writer may still be writing. If the writer has died, another process
+  // overwrites the incomplete record.
   void refresh();
 
-  // The caller holds the lock and has called `refresh`.
+  // Appends a record. The caller must hold the lock and must have called `refresh`.
   void append(const std::string& key, const std::string& value);
 
   class locked {
    public:
     explicit locked(int file) : file_(file) {}
     locked(const locked&) = delete;
-    // Fails only for an invalid descriptor.
+    // The result is ignored, because unlocking fails only for an invalid descriptor.
     ~locked() {
       (void)detail::uninterrupted([this] { return ::flock(file_, LOCK_UN); });
     }
@@ -108,9 +114,9 @@ class file_store final : public store {
   detail::descriptor file_;
   detail::file_store_header header_;
   std::map<std::string, std::string> values_;
-  std::size_t end_ = sizeof(detail::file_store_header);  // of the records read so far
-  bool has_partial_record_ = false;                      // after `end_`
-  pid_t creator_ = 0;                                    // this process, if it created the file
+  std::size_t end_ = sizeof(detail::file_store_header);  // the end of the records read so far
+  bool has_partial_record_ = false;                      // an incomplete record follows `end_`
+  pid_t creator_ = 0;                                    // the process id, if it created the file
   bool removes_directory_ = false;
 };
 

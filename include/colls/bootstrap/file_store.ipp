@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Creating, reading and writing the file: implementation of file_store.hpp.
+// Implementation of file_store.hpp: creating, reading and writing the file.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/file_store.hpp>
@@ -13,7 +13,7 @@
 namespace colls::detail {
 
 inline int open_file(const std::string& path, int flags, mode_t mode = 0) {
-  // A file of another user, such as a FIFO, must not block this process.
+  // These flags ensure that a file of another user, such as a FIFO, cannot block this process.
   constexpr int always = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
   return uninterrupted([&] { return ::open(path.c_str(), flags | always, mode); });
 }
@@ -59,7 +59,8 @@ COLLS_ONCE std::shared_ptr<file_store> file_store::create(engine& driver, const 
   detail::fill_random(&header.nonce, sizeof header.nonce);
   std::snprintf(header.secret, sizeof header.secret, "%s", detail::draw_secret().c_str());
   // The file is first written under another name, because no rank may see an incomplete header. The
-  // name is random, and an existing file is an error: another user may have it open.
+  // name is random, and an existing file of that name is an error, because another user may have
+  // opened it.
   std::uint64_t name = 0;
   detail::fill_random(&name, sizeof name);
   char ending[32];
@@ -73,13 +74,13 @@ COLLS_ONCE std::shared_ptr<file_store> file_store::create(engine& driver, const 
   const auto write = [&] { return ::write(file.get(), &header, sizeof header); };
   if (!is_own || detail::uninterrupted(write) != sizeof header) {
     const std::string reason = is_own ? std::strerror(errno) : "other users have access to it";
-    (void)::unlink(fresh.c_str());  // the failed write is what is reported
+    (void)::unlink(fresh.c_str());  // only the failed write is reported
     detail::raise(errc::join_failed, "cannot write %s: %s", fresh.c_str(), reason.c_str());
   }
   try {
     give_name(fresh, path, opts);
   } catch (...) {
-    (void)::unlink(fresh.c_str());  // the original error is reported
+    (void)::unlink(fresh.c_str());  // only the original error is reported
     throw;
   }
   auto store = std::shared_ptr<file_store>(new file_store(driver, path, std::move(file), header));
@@ -96,9 +97,10 @@ COLLS_ONCE task<std::shared_ptr<file_store>> file_store::open(engine& driver,
 
 COLLS_ONCE file_store::~file_store() {
   if (creator_ != ::getpid()) return;
-  // If this file has been removed, a file of another job may have its name.
+  // The file is removed only if it still has this name, because the name may meanwhile belong to a
+  // file of another job.
   if (detail::is_at(path_, file_.get())) (void)::unlink(path_.c_str());
-  // A directory that is not empty remains.
+  // This call fails if the directory is not empty, and the directory then remains.
   if (removes_directory_) (void)::rmdir(path_.substr(0, path_.rfind('/')).c_str());
 }
 
@@ -133,7 +135,7 @@ COLLS_ONCE file_store::existing file_store::open_existing(const std::string& pat
   const int failed = it.file ? 0 : errno;
   if (failed == ENOENT) return it;
   if ((it.file ? ::fstat(it.file.get(), &it.facts) : ::lstat(path.c_str(), &it.facts)) != 0) {
-    if (errno == ENOENT) return it;  // it has gone meanwhile
+    if (errno == ENOENT) return it;  // another process has removed the file meanwhile
     detail::raise(errc::join_failed, "cannot examine file://%s: %s", path.c_str(),
                   std::strerror(errno));
   }
@@ -159,10 +161,10 @@ COLLS_ONCE void file_store::give_name(const std::string& fresh, const std::strin
                     std::strerror(errno));
     }
     const existing old = open_existing(path);
-    if (!old.file) continue;  // it has gone meanwhile
+    if (!old.file) continue;  // another process has removed the file meanwhile
     if (!may_replace(old, opts)) explain_existing(old, path);
-    // Only the process with the lock on the old file replaces it, and only if the name is
-    // unchanged.
+    // Only the process that holds the lock on the old file may replace it, and only while `path`
+    // still names the old file.
     if (detail::try_lock(old.file.get()) != 0) {
       if (errno == EWOULDBLOCK) {
         detail::raise(errc::rank_taken, "another process is about to be rank 0 of file://%s",
@@ -176,14 +178,15 @@ COLLS_ONCE void file_store::give_name(const std::string& fresh, const std::strin
     detail::raise(errc::join_failed, "cannot replace file://%s: %s", path.c_str(),
                   std::strerror(errno));
   }
-  (void)::unlink(fresh.c_str());  // a second name, harmless if it remains
+  (void)::unlink(fresh.c_str());  // this is now a second name, which is harmless if it remains
 }
 
 COLLS_ONCE bool file_store::may_replace(const existing& old, const options& opts) {
-  if (old.facts.st_size == 0) return true;  // a name that mktemp reserved
+  if (old.facts.st_size == 0) return true;  // an empty file that mktemp made to reserve the name
   const auto header = read_header(old.file.get());
   if (!opts.replace_abandoned || !header) return false;
-  // The file is in a local directory of this job: one from before a reboot is abandoned too.
+  // The file lies in a local directory of this job, so a file from before a reboot is abandoned
+  // too.
   return header->is_abandoned() || detail::boot_id() != header->boot;
 }
 

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The header of the file of a file store, and the directory of the file.
+// The header of the file in which a file store keeps its keys, and a function that creates the
+// directory of this file.
 
 #include <colls/bootstrap/config.hpp>
 #include <colls/bootstrap/handshake_messages.hpp>
@@ -16,20 +17,20 @@ namespace colls {
 
 namespace detail {
 
-/// The first bytes of the file of a store.
+/// The header at the beginning of the file of a store.
 struct file_store_header {
   char magic[8] = {'C', 'O', 'L', 'L', 'S', 'F', 'S', '\n'};
   std::uint32_t version = wire_version;
   std::int32_t world = 0;
   std::uint64_t job = 0;
   std::uint64_t nonce = 0;
-  std::int64_t pid = 0;  // of the process that created the file
+  std::int64_t pid = 0;  // the id of the process that created the file
   std::uint64_t started = 0;
   std::uint64_t process_space = 0;
   char boot[40] = {};
   char secret[72] = {};
 
-  /// Returns whether this is a header of this version.
+  /// Returns whether this is a valid header of the current wire version.
   bool is_sound() const {
     return std::memcmp(magic, file_store_header{}.magic, sizeof magic) == 0 &&
            version == wire_version && secret[sizeof secret - 1] == 0;
@@ -52,8 +53,8 @@ struct file_store_header {
 };
 static_assert(std::is_trivially_copyable_v<file_store_header>);
 
-/// Creates the directory of `path` with access for this user only. An existing one must be the
-/// same.
+/// Creates the directory of the file `path` with access for this user only. Throws if the directory
+/// exists and other users have access to it.
 inline void make_own_directory(const std::string& path) {
   const std::string directory = path.substr(0, path.rfind('/'));
   if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Strings and lists with inline storage, which keep their owner trivially copyable.
+// Strings and lists with inline storage, so that types that contain them remain trivially copyable.
 
 #include <colls/base/error.hpp>
 
@@ -18,7 +18,7 @@ namespace colls {
 
 namespace detail {
 
-/// Throws an error with a formatted detail.
+/// Throws an error with the given code and a detail that is formatted as by printf.
 [[noreturn, gnu::format(printf, 2, 3)]] inline void raise(errc code, const char* pattern, ...) {
   failure reason(code);
   std::va_list args;
@@ -30,8 +30,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// A string of less than `Capacity` bytes. A longer one throws `invalid_argument` without quoting
-/// the text, which may be a secret.
+/// A string of less than `Capacity` bytes. The constructor throws `invalid_argument` for a longer
+/// text. The error does not quote the text, because the text may be a secret.
 template <std::size_t Capacity>
 class fixed_text {
  public:
@@ -65,7 +65,7 @@ class fixed_text {
   std::size_t size_ = 0;
 };
 
-/// At most 16 ports, in the order in which they are tried. Further ports are ignored.
+/// A list of at most 16 ports, in the order in which they are tried. Further ports are ignored.
 class port_list {
  public:
   constexpr port_list() = default;

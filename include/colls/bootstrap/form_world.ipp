@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The steps of bootstrap: implementation of form_world.hpp.
+// Implementation of form_world.hpp: the steps of bootstrap.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/form_world.hpp>
@@ -19,7 +19,8 @@ namespace colls {
 
 namespace detail {
 
-/// Throws if the system refuses this congestion control. Later, a refusal would go unnoticed.
+/// Throws if the system refuses the congestion control algorithm `name`. This is checked early,
+/// because a refusal would later go unnoticed.
 COLLS_ONCE void check_congestion(const std::string& name) {
   const std::error_code ec = try_congestion(name);
   if (!ec) return;
@@ -69,8 +70,8 @@ COLLS_ONCE void validate(const config& cfg) {
   }
 }
 
-/// Completes a config with the address `env://` by the variables of the launcher. Fields that the
-/// program has set take precedence.
+/// Completes a config whose address is `env://` with the values of the launcher's variables.
+/// Members that the program has set take precedence.
 COLLS_ONCE config complete_from_environment(const config& opts) {
   if (opts.address != "env://") return opts;
   const config defaults;
@@ -85,7 +86,8 @@ COLLS_ONCE config complete_from_environment(const config& opts) {
   return cfg;
 }
 
-/// During bootstrap an announced failure ends the wait of all other ranks.
+/// A listener for failures during bootstrap. A failure that another rank announces ends the waits
+/// of this rank.
 class failure_watch : public failure_listener {
  public:
   explicit failure_watch(tcp_store& client) : store_(client) { store_.listen_for_failures(this); }
@@ -127,8 +129,8 @@ class world_bootstrap {
       info_.server = std::move(result.server);
       file_ = std::move(result.file);
     } else if (!cfg().served) {
-      // If the launcher says that there is one host, loopback reaches it whatever its name resolves
-      // to.
+      // If the launcher says that all ranks run on one machine, loopback reaches rank 0 regardless
+      // of the address to which the host name resolves.
       if (is_one_host(cfg()) && !is_loopback(address_.host)) address_.host = "127.0.0.1";
       if (cfg().rank == 0) {
         info_.server = co_await host_store(engine_, cfg(), address_, local, info_.key, deadline_);
@@ -155,7 +157,7 @@ class world_bootstrap {
       } catch (...) {
         failed = std::current_exception();
       }
-      // A failure may also be announced after the last reply.
+      // The check is repeated here, because a failure may also be announced after the last reply.
       if (!failed && guard.reason()) failed = std::make_exception_ptr(error(*guard.reason()));
       if (failed) {
         const bool is_news = !guard.reason() && !store_->is_lost();
@@ -169,7 +171,8 @@ class world_bootstrap {
   }
 
  private:
-  // Maximum time to wait. It is less than `never`, which means no deadline to a store.
+  // The maximum time to wait. It is less than `never`, because a store treats `never` as the
+  // absence of a deadline.
   static constexpr time_point max_wait = never / 2;
 
   const config& cfg() const { return info_.cfg; }
@@ -186,7 +189,8 @@ class world_bootstrap {
                                     info_.server ? info_.server->accept_error() : std::string());
   }
 
-  // Opens the peer listener at the address that routes to the store, and publishes it.
+  // Opens the peer listener at the local address that routes to the store, and publishes this
+  // address in the store.
   task<> publish() {
     info_.address = store_->local_address();
     if (const std::error_code ec = info_.listen()) {
@@ -214,7 +218,7 @@ class world_bootstrap {
     return keys;
   }
 
-  // On rank 0: waits for all ranks, builds the node map and publishes it.
+  // Waits until all ranks have joined, builds the node map and publishes it. Called on rank 0.
   task<> gather_ranks() {
     const std::vector<std::string> keys = all_keys();
     for (bool has_warned = false;;) {
@@ -254,11 +258,11 @@ class world_bootstrap {
     bool has_warned = false;
     int on_loopback = -1;
     struct machine_record {
-      int first;  // rank
+      int first;  // the first rank on the machine
       int number;
     };
     std::map<std::string, machine_record> machines;
-    std::vector<core_set> usable;  // of every machine
+    std::vector<core_set> usable;  // the usable cores of each machine
     info_.node_of.clear();
     info_.machine_of.clear();
     for (std::size_t r = 0; r < entries.size(); ++r) {
@@ -324,8 +328,8 @@ class world_bootstrap {
     }
   }
 
-  // After joining, the rank that hosts the store may compute for a long time. It therefore waits
-  // until all other ranks have received the node map.
+  // Makes the rank that hosts the store wait until all other ranks have received the node map. This
+  // rank may compute for a long time after joining, and does not serve the store meanwhile.
   task<> release_server() {
     const std::vector<std::string> all_received{"colls/heard by all"};
     if (info_.server) {
@@ -336,7 +340,7 @@ class world_bootstrap {
     }
   }
 
-  // Announces that the world cannot form, which ends the wait of the other ranks.
+  // Announces to the other ranks that the world cannot form, which ends their waits.
   task<> report(std::exception_ptr failed) {
     failure reason(errc::join_failed);
     try {
@@ -356,7 +360,8 @@ class world_bootstrap {
     }
   }
 
-  // Leaves the store in order, so that the announcement arrives.
+  // Leaves the store with a goodbye, so that the announcement of the failure still reaches the
+  // other ranks.
   task<> leave_store() {
     const time_point until = engine_.now() + seconds;
     co_await store_->leave(until);
@@ -366,7 +371,8 @@ class world_bootstrap {
   void assign_local_rank() {
     info_.compute_local_ranks();
     info_.nodes = static_cast<int>(info_.machine_of.size());
-    // The launcher's local rank counts unless the launcher sees other nodes.
+    // The local rank from the launcher is used, unless the launcher divides the ranks into nodes in
+    // a different way.
     if (cfg().local_rank >= 0 && cfg().local_rank < info_.local_size &&
         (cfg().local_size < 0 || cfg().local_size == info_.local_size)) {
       info_.local_rank = cfg().local_rank;
@@ -379,7 +385,7 @@ class world_bootstrap {
   world_info info_;
   store_address address_;
   std::shared_ptr<tcp_store> store_;
-  std::shared_ptr<file_store> file_;  // on rank 0: removed when all ranks have joined
+  std::shared_ptr<file_store> file_;  // on rank 0; the file is removed when all ranks have joined
 };
 
 }  // namespace detail

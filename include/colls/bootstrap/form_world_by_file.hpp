@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Bootstrap by a shared file: the ranks find the store of rank 0 by the file.
+// Bootstrap through a shared file: rank 0 writes the address of its store into the file, and the
+// other ranks read it there.
 
 #include <colls/bootstrap/file_store.hpp>
 #include <colls/bootstrap/rank0_store.hpp>
@@ -10,16 +11,16 @@
 
 namespace colls::detail {
 
-/// The result of bootstrap by file: the address of the store, and the secret.
+/// The result of bootstrap through a file: the address of the store, and the secret of the job.
 struct file_bootstrap {
   store_address address;
   secret key;
-  std::shared_ptr<store_server> server;  // on rank 0
-  std::shared_ptr<file_store> file;      // on rank 0, until all ranks have joined
+  std::shared_ptr<store_server> server;  // on rank 0, else null
+  std::shared_ptr<file_store> file;      // on rank 0, else null; needed until all ranks have joined
 };
 
-/// On rank 0: waits until all ranks have published their nodes, and returns whether these are
-/// equal.
+/// Waits until all ranks have published their nodes in the file. Returns whether all nodes are
+/// equal to the node of this process. Called on rank 0.
 inline task<bool> are_all_ranks_local(engine& driver, const config& cfg, file_store& file,
                                       time_point deadline) {
   const time_point began = driver.now();
@@ -39,7 +40,7 @@ inline task<bool> are_all_ranks_local(engine& driver, const config& cfg, file_st
   co_return same;
 }
 
-/// The arguments must outlive the task.
+/// Performs the bootstrap through the file at `path`. The arguments must outlive the task.
 inline task<file_bootstrap> bootstrap_by_file(engine& driver, const config& cfg,
                                               const std::string& path, const hello& local,
                                               time_point deadline) {

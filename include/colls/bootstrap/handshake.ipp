@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The messages of the handshake: implementation of handshake.hpp.
+// Implementation of handshake.hpp: sending and checking the messages of the handshake.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/handshake.hpp>
@@ -266,7 +266,7 @@ COLLS_ONCE task<verdict> await_verdict(stream& connection, const hello& local) {
                     address.c_str(), local.rank);
   }
   detail::raise(errc::protocol_error, "%s sent an unknown verdict", address.c_str());
-  co_return verdict::unavailable;  // never reached; nvcc requires it
+  co_return verdict::unavailable;  // never reached, but nvcc requires the statement
 }
 
 }  // namespace colls

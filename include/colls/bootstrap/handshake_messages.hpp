@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// HELLO, the first message on every connection, and the verdict that ends a handshake. Both have
-// a fixed size and are parsed by functions without side effects.
+// The messages of the handshake: HELLO, the first message on every connection, and the verdict,
+// which says whether the accepting side accepts the peer. Both have a fixed size and are parsed by
+// functions without side effects.
 
 #include <array>
 #include <bit>
@@ -16,11 +17,11 @@
 
 namespace colls {
 
-/// Version of the wire format. Processes with different versions refuse to connect.
+/// The version of the wire format. Processes with different versions refuse to connect.
 inline constexpr std::uint16_t wire_version = 5;
 
-/// Purpose of a connection: peer connections and store connections can share a port. The last two
-/// values occur only in answers and say why the connection is refused.
+/// The purpose of a connection. Connections between ranks and connections to the store can share a
+/// port. The last two values occur only in answers and say why the connection is refused.
 enum class connection_purpose : std::uint8_t {
   peer = 1,
   store,
@@ -36,12 +37,12 @@ constexpr bool is_refusal(connection_purpose purpose) {
 /// The first message on every connection, in both directions.
 struct hello {
   connection_purpose purpose = connection_purpose::peer;
-  bool has_secret = false;  // a secret that a user gave, not a generated one
-  bool checksum = false;    // frames after the handshake have checksums
+  bool has_secret = false;  // whether the user has given a secret; false for a generated one
+  bool checksum = false;    // whether frames after the handshake have checksums
   std::uint16_t version = wire_version;
-  std::uint32_t link_set = 0;  // reserved: always 0, and not evaluated by the receiver
+  std::uint32_t link_set = 0;  // reserved; always 0, and ignored by the receiver
   std::uint64_t job = 0;
-  std::int32_t rank = -1;  // in the world; -1: a launcher
+  std::int32_t rank = -1;  // the rank in the world, or -1 for a launcher
   std::int32_t world = 0;
   std::array<std::byte, 32> nonce{};
 };
@@ -50,15 +51,15 @@ using hello_bytes = std::array<std::byte, 64>;
 using proof_bytes = std::array<std::byte, 32>;
 using verdict_bytes = std::array<std::byte, 16>;
 
-/// Answer of the accepting side to a peer that has proved the secret.
+/// The answer of the accepting side to a peer that has proved that it knows the secret.
 enum class verdict : std::uint8_t {
   accepted = 1,
-  duplicate,          // a connection to that rank exists: use it
-  rank_taken,         // a living process has that rank
-  world_complete,     // the process with that rank has already left the world
-  other_world,        // the world sizes differ
-  unavailable,        // the process is closing, or the peer is not one it expects
-  connection_failed,  // the connection to that rank has failed, and its operations have ended
+  duplicate,          // another connection to the peer exists, which the peer should use
+  rank_taken,         // another living process has the rank of the peer
+  world_complete,     // a process with the rank of the peer has already left the world
+  other_world,        // the two sides disagree about the size of the world
+  unavailable,        // the accepting process is closing, or does not expect this peer
+  connection_failed,  // the earlier connection to the peer has failed and its operations have ended
 };
 
 namespace detail {
@@ -78,7 +79,7 @@ Number get_number(const std::byte* source) {
   return static_cast<Number>(value);
 }
 
-// Like the PNG signature: a text-mode transfer would corrupt it.
+// As with the PNG signature, a transfer in text mode would corrupt these bytes.
 inline constexpr unsigned char hello_magic[8] = {0x89, 'C', 'O', 'L', '\r', '\n', 0x1a, '\n'};
 
 // Payloads are sent in the native number format, which must be equal on both sides.
@@ -88,7 +89,7 @@ inline constexpr std::uint8_t machine_format =
 
 }  // namespace detail
 
-/// Returns the HELLO that refuses a peer. It contains nothing about this job.
+/// Returns the HELLO that refuses a peer. The refusal contains no information about this job.
 inline hello refusal(connection_purpose reason, std::int32_t rank = -1) {
   hello answer;
   answer.purpose = reason;
@@ -113,8 +114,9 @@ inline hello_bytes write_hello(const hello& message) {
   return bytes;
 }
 
-/// Parses a HELLO; returns nullopt if the bytes are none. If `version` differs from `wire_version`,
-/// only `version` is valid. It is 0 if the peer has another number format.
+/// Parses a HELLO. Returns nullopt if the bytes are not a HELLO. If `version` in the result differs
+/// from `wire_version`, the other members are not valid. `version` is 0 if the peer has a different
+/// number format.
 inline std::optional<hello> parse_hello(std::span<const std::byte> bytes) {
   if (bytes.size() != std::tuple_size_v<hello_bytes> ||
       std::memcmp(bytes.data(), detail::hello_magic, sizeof detail::hello_magic) != 0) {

@@ -17,7 +17,7 @@ inline constexpr const char* known_variables[] = {
     "COLLS_SIM_SCENARIO", "COLLS_TRANSPORT",   "COLLS_READS",      "COLLS_CHECKSUM",
 };
 
-/// Returns the Levenshtein distance of `a` and `b`.
+/// Returns the Levenshtein distance between `a` and `b`.
 int edit_distance(const char* a, const char* b);
 
 /// Returns the known variable whose name is nearest to `name`, or null if none is similar.
@@ -29,7 +29,8 @@ const char* nearest_variable(const char* name);
 /// Returns the number of unknown variables.
 int warn_about_unknown_variables(char** environment);
 
-/// Checks the environment of this process. Only the first call has an effect.
+/// Warns about unknown `COLLS_*` variables in the environment of this process. Only the first call
+/// has an effect.
 void warn_about_unknown_variables();
 
 }  // namespace colls

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Checking the names of variables: implementation of known_variables.hpp.
+// Implementation of known_variables.hpp: checking the names of environment variables.
 
 #include <colls/base/compiler.hpp>
 #include <colls/base/log.hpp>

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Reading a config from the variables of the launcher. With nested launchers the innermost counts.
+// Functions that read a config from the environment variables of a launcher, such as torchrun,
+// mpirun or srun. If launchers are nested, the variables of the innermost one are used.
 
 #include <colls/bootstrap/config.hpp>
 #include <colls/bootstrap/environment_variables.hpp>
@@ -20,7 +21,8 @@ class launcher_environment_reader {
  private:
   void read_common();
 
-  // Throws unless both are set.
+  // Reads the rank and the size from the variables of these names. Throws unless both variables are
+  // set.
   void read_pair(const char* rank, const char* size);
 
   void read_colls();
@@ -32,10 +34,11 @@ class launcher_environment_reader {
 
   void read_slurm();
 
-  // Takes the address from MASTER_ADDR and a port. Returns false if there is no MASTER_ADDR.
+  // Sets the address from MASTER_ADDR and a port. Returns false if MASTER_ADDR is not set.
   bool use_master();
 
-  // For ranks of one host without an address: a file in a directory of this user and this job.
+  // Sets the address to a file in a directory of this user and this job. Used if all ranks run on
+  // one machine and the launcher gives no address.
   void use_own_file(std::string job);
 
   void check() const;
@@ -47,19 +50,19 @@ class launcher_environment_reader {
   const char* size_name_ = "size";
 };
 
-/// Returns a variable of this process, or null. COLLS_SECRET is found also after
-/// `hide_secret_from_children`.
+/// Returns the value of a variable of this process, or null. Returns the value of COLLS_SECRET even
+/// after `hide_secret_from_children`.
 const char* process_variable(const char* name);
-/// Empties COLLS_SECRET in the environment, so programs that this process starts do not inherit it.
-/// It does not move other variables: as with getenv, no other thread may change the environment
-/// meanwhile.
+/// Empties COLLS_SECRET in the environment, so that programs started by this process do not inherit
+/// the secret. Does not move other variables, so other threads may read them. As with getenv, no
+/// other thread may change the environment meanwhile.
 void hide_secret_from_children();
 
 }  // namespace detail
 
-/// Returns the config that the launcher's variables describe; a world of one without a launcher.
-/// `lookup(name)` returns the value of a variable or null. Throws `join_failed` and names the
-/// variables if they are incomplete or contradictory.
+/// Returns the config that the launcher's variables describe, or the config of a world of one rank
+/// if there is no launcher. `lookup(name)` must return the value of a variable or null. If the
+/// variables are incomplete or contradictory, throws `join_failed` with their names.
 template <class Lookup>
 config environment(const Lookup& lookup) {
   const auto call = [](void* context, const char* name) -> const char* {

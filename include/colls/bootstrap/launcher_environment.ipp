@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The variables of each launcher: implementation of launcher_environment.hpp.
+// Implementation of launcher_environment.hpp: the variables of each launcher.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/launcher_environment.hpp>
@@ -18,7 +18,8 @@
 
 namespace colls::detail {
 
-// A list, because callers hold pointers to the texts.
+// The secrets that were removed from the environment. They are kept in a list, because callers hold
+// pointers to the texts.
 struct hidden_secrets {
   std::mutex guard;
   std::list<std::string> texts;
@@ -45,7 +46,8 @@ COLLS_ONCE void hide_secret_from_children() {
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     if (std::strncmp(*entry, empty, size) != 0 || (*entry)[size] == 0) continue;
     hidden.texts.emplace_back(*entry + size);
-    // Other threads may read variables, and unsetenv would move those after this one.
+    // The entry is replaced in place. Other threads may read variables meanwhile, and unsetenv
+    // would move the variables after this one.
     std::atomic_ref<char*>(*entry).store(empty, std::memory_order_release);
   }
 }
@@ -175,7 +177,8 @@ COLLS_ONCE void launcher_environment_reader::read_slurm() {
   cfg_.source = "Slurm's srun";
   const char* const tasks =
       env_.get("SLURM_STEP_NUM_TASKS") != nullptr ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
-  // A batch script and a shell of salloc have the variables, but srun has not started any ranks.
+  // A batch script and a shell of salloc have these variables too, although srun has not started
+  // any ranks there.
   const std::string step = env_.text("SLURM_STEP_ID");
   const bool started = !step.empty() && step.size() < 9 && env_.get("SLURM_PROCID") != nullptr;
   if (!started) {
@@ -232,7 +235,8 @@ COLLS_ONCE void launcher_environment_reader::use_own_file(std::string job) {
   for (char& c : job) {
     if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.' && c != '-') c = '_';
   }
-  // In a directory that the system keeps for this user, another user cannot take the name first.
+  // The directory that the system keeps for this user is preferred, because another user cannot
+  // create the name there first.
   const std::string user = std::to_string(::geteuid());
   const std::string runtime = "/run/user/" + user;
   const std::string parent = is_own_directory(runtime) ? runtime : "/tmp";

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Sending and fetching the local secret: implementation of local_secret.hpp.
+// Implementation of local_secret.hpp: sending and fetching the secret.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/local_secret.hpp>
@@ -12,7 +12,8 @@
 
 namespace colls::detail {
 
-// Layout: magic (8), version (2), state (1), zeros, text of the secret (64, from byte 16).
+// The layout of the message is: magic (8 bytes), version (2 bytes), state (1 byte), zero bytes, and
+// from byte 16 the text of the secret (64 bytes).
 enum class secret_state : std::uint8_t { drawn = 1, given, none, no_descriptor };
 inline constexpr char secret_magic[8] = {'c', 'o', 'l', 'l', 's', 'k', 'e', 'y'};
 
@@ -32,7 +33,8 @@ COLLS_ONCE local_secret_bytes write_local_secret(const secret& key) {
   return message;
 }
 
-// Returns the loopback address at which a client dials a listener.
+// Returns the address at which a client on this machine connects to a listener. This is a loopback
+// address if the listener accepts connections on all addresses.
 COLLS_ONCE endpoint dialled_address(const endpoint& listening) {
   if (!listening.address().is_unspecified()) return listening;
   const auto loopback = listening.address().is_v6()
@@ -138,7 +140,8 @@ COLLS_ONCE std::error_code local_secret_server::listen(const listener& store) {
 }
 
 COLLS_ONCE void local_secret_server::ready(std::uint32_t) {
-  // The number is bounded: a flood must not keep the thread from its other work.
+  // The number of connections per call is bounded, so that a flood of them does not keep the thread
+  // from its other work.
   for (int accepted = 0; accepted < 64; ++accepted) {
     detail::descriptor client = local_.accept();
     if (!client) {
@@ -154,7 +157,7 @@ COLLS_ONCE void local_secret_server::refuse() {
   const local_secret_bytes message =
       detail::write_local_secret_state(detail::secret_state::no_descriptor);
   spare_.refuse(local_, [&](int client) {
-    // If the answer does not reach the client, the client finds the connection closed.
+    // A failure to send needs no handling, because the client then finds the connection closed.
     (void)::send(client, message.data(), message.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   });
   pause(100 * milliseconds);
@@ -171,7 +174,8 @@ COLLS_ONCE void local_secret_server::answer(detail::descriptor client) {
     return;
   }
   local_secret_bytes message = detail::write_local_secret(key_);
-  // A new connection has room for the message. If sending fails, the client tries again.
+  // The send buffer of a new connection has room for the message. If sending fails nevertheless,
+  // the client tries again.
   const ssize_t sent =
       ::send(client.get(), message.data(), message.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   ::OPENSSL_cleanse(message.data(), message.size());

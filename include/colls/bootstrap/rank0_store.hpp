@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Hosting the store on rank 0 where no launcher does, and the error for ranks that do not join.
+// The store (the key-value service through which ranks find each other) on rank 0, for launchers
+// that do not host one, and the error for ranks that do not join.
 
 #include <colls/bootstrap/dial.hpp>
 
@@ -15,7 +16,7 @@ inline errc listen_error(std::error_code ec) {
   return full ? errc::too_many_files : errc::join_failed;
 }
 
-/// Returns whether the launcher says that all ranks run on this host.
+/// Returns whether the launcher says that all ranks run on one machine.
 inline bool is_one_host(const config& cfg) { return cfg.nodes == 1 || cfg.local_size == cfg.size; }
 
 inline bool is_loopback(const std::string& host) {
@@ -29,7 +30,8 @@ inline bool is_loopback(const std::string& host) {
         rank, address.c_str());
 }
 
-/// Returns the source address of packets to other networks. Throws if there is none.
+/// Returns the local address from which the system sends packets to other networks. Throws if there
+/// is none.
 inline boost::asio::ip::address default_address() {
   for (const char* outside : {"198.51.100.1", "2001:db8::1"}) {
     const auto local = source_address_for({boost::asio::ip::make_address(outside), 9});
@@ -38,8 +40,8 @@ inline boost::asio::ip::address default_address() {
   raise(errc::join_failed, "this host has no address that other hosts could reach");
 }
 
-/// Generates a secret if there is none and all addresses are loopback. Only processes of this user
-/// can obtain it.
+/// Generates a secret if `key` is empty and all addresses are loopback addresses. Only processes of
+/// this user can obtain the generated secret.
 inline void draw_secret_for_loopback(secret& key,
                                      const std::vector<boost::asio::ip::address>& addresses) {
   const bool is_local = std::all_of(addresses.begin(), addresses.end(),
@@ -47,7 +49,7 @@ inline void draw_secret_for_loopback(secret& key,
   if (key.empty() && is_local) key = secret::drawn(draw_secret());
 }
 
-/// Returns a hint why rank 0 could not listen at an address, or an empty string.
+/// Returns a hint that explains why rank 0 could not listen at an address, or an empty string.
 inline std::string explain_listen_error(const store_server& server, const endpoint& address,
                                         std::error_code ec) {
   if (ec == std::errc::address_not_available) {
@@ -60,8 +62,9 @@ inline std::string explain_listen_error(const store_server& server, const endpoi
 }
 
 /// Opens the store on rank 0, at the first port that is free on all local addresses of the host
-/// name: if another program had the port at one of them, ranks would connect to that program. `key`
-/// becomes the secret that the ranks prove. The arguments must outlive the task.
+/// name. If another program had the port at one of these addresses, ranks could connect to that
+/// program. Sets `key` to the secret that the ranks must prove. The arguments must outlive the
+/// task.
 inline task<std::shared_ptr<store_server>> host_store(engine& driver, const config& cfg,
                                                       const store_address& address,
                                                       const hello& local, secret& key,
@@ -87,7 +90,8 @@ inline task<std::shared_ptr<store_server>> host_store(engine& driver, const conf
   }
   draw_secret_for_loopback(key, addresses);
   auto server = std::make_shared<store_server>(driver, local, key);
-  // A job that has just ended may take a moment to release its port.
+  // Listening is repeated for 2 s, because a job that has just ended may take a moment to release
+  // its port.
   const time_point retry_until = std::min(deadline, driver.now() + 2 * seconds);
   endpoint refused;
   for (std::error_code last;;) {
@@ -129,8 +133,9 @@ inline std::string format_ranks(const std::vector<int>& ranks) {
   return ranks.size() > 16 ? text + " and " + std::to_string(ranks.size() - 16) + " more" : text;
 }
 
-/// Returns the error of a rank that has waited for others. `present` has a '0' for each missing
-/// rank. `accept_error` says why this process could not accept connections, if it could not.
+/// Returns the error of a rank that still waits for other ranks. `present` has one character for
+/// each rank, which is '0' if the rank is missing. `accept_error` is the reason why this process
+/// could not accept connections, or empty if it could.
 inline failure missing_ranks_failure(const config& cfg, const std::string& present,
                                      time_point waited, bool on_loopback,
                                      const std::string& accept_error) {

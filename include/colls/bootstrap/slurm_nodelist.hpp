@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Parsing of Slurm's compressed lists of hosts and of tasks per node.
+// Functions that parse Slurm's compressed lists of hosts and of tasks per node.
 
 #include <algorithm>
 #include <cstdlib>
@@ -11,11 +11,11 @@
 
 namespace colls::detail {
 
-/// Expands a list such as `node[003-7,9],gpu1`. Returns the hosts in order, at most `max` of them,
-/// or none if the list is malformed.
+/// Expands a list such as `node[003-7,9],gpu1`. Returns the hosts in order, but at most `max` of
+/// them. Returns an empty vector if the list is malformed.
 inline std::vector<std::string> expand_nodelist(const std::string& list, std::size_t max = 65536) {
   std::vector<std::string> hosts;
-  std::vector<std::string> open{""};  // expansions of the element being parsed
+  std::vector<std::string> open{""};  // the expansions of the element that is being parsed
   std::size_t position = 0;
   const auto finish = [&] {
     for (std::string& host : open) {
@@ -66,7 +66,8 @@ inline std::vector<std::string> expand_nodelist(const std::string& list, std::si
   return hosts;
 }
 
-/// Returns the number of tasks that a list such as `2(x3),1` gives to node `node`, or -1.
+/// Returns the number of tasks that a list such as `2(x3),1` assigns to the node with index `node`.
+/// Returns -1 if the list is malformed or has no such node.
 inline int tasks_on_node(const std::string& text, int node) {
   const char* position = text.c_str();
   const auto take_number = [&position] {

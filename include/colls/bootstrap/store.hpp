@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// store: keys and values by which the processes of a job exchange information.
+// store: the interface of a key-value store through which the processes of a job exchange
+// information.
 
 #include <colls/base/reported_failure.hpp>
 #include <colls/bootstrap/config.hpp>
@@ -16,30 +17,32 @@
 
 namespace colls {
 
-/// Receives the failures of ranks, and the failure of the world to form (rank -1).
+/// An interface that receives the failures of ranks. A report for rank -1 means that the world
+/// cannot form.
 class failure_listener {
  public:
-  /// Called while the engine polls. Must not destroy the calling store.
+  /// Handles a failure. Called while the engine (the event loop) polls. Must not destroy the store
+  /// that calls this function.
   virtual void rank_failed(int rank, const reported_failure& report) = 0;
 
  protected:
   ~failure_listener() = default;
 };
 
-/// Keys and values that all processes of a job see. Calls may be awaited concurrently, and copy
-/// their arguments. They throw `errc::timeout` after the deadline, `errc::unreachable` if the
-/// connection to the store is lost, and `errc::invalid_argument` for a key or value beyond the
-/// limits.
+/// A key-value store that all processes of a job share. Several calls may be awaited concurrently,
+/// and every call copies its arguments. A call throws `errc::timeout` after the deadline,
+/// `errc::unreachable` if the connection to the store is lost, and `errc::invalid_argument` if a
+/// key or a value exceeds the limits.
 class store {
  public:
   static constexpr std::size_t max_key_size = std::size_t{8} << 10;
   static constexpr std::size_t max_value_size = std::size_t{8} << 20;
   static constexpr std::size_t max_keys = std::size_t{128} << 10;
-  static constexpr std::size_t max_bytes = std::size_t{256} << 20;  // of all values together
+  static constexpr std::size_t max_bytes = std::size_t{256} << 20;  // limit for all values together
 
   virtual ~store() = default;
 
-  /// Sets the key.
+  /// Sets the value of the key.
   task<> set(std::string_view key, std::string_view value, time_point deadline = never) {
     return do_set(std::string(key), std::string(value), deadline);
   }
@@ -47,7 +50,8 @@ class store {
   task<std::string> get(std::string_view key, time_point deadline = never) {
     return do_get(std::string(key), deadline);
   }
-  /// Adds to the number that the key holds (0 if it does not exist) and returns the sum.
+  /// Adds `amount` to the number that the key holds, or to 0 if the key does not exist. Returns the
+  /// sum.
   task<std::int64_t> add(std::string_view key, std::int64_t amount, time_point deadline = never) {
     return do_add(std::string(key), amount, deadline);
   }
@@ -55,28 +59,30 @@ class store {
   task<> wait(std::span<const std::string> keys, time_point deadline = never) {
     return do_wait({keys.begin(), keys.end()}, deadline);
   }
-  /// Sets the key if it holds `expected` (empty: if it does not exist). Returns the value
-  /// afterwards.
+  /// Sets the key to `desired` if its value is `expected`. If `expected` is empty, also sets a key
+  /// that does not exist. Returns the value that the key has afterwards.
   task<std::string> compare_set(std::string_view key, std::string_view expected,
                                 std::string_view desired, time_point deadline = never) {
     return do_compare_set(std::string(key), std::string(expected), std::string(desired), deadline);
   }
-  /// Returns '1' or '0' for each key: whether it exists. Does not wait.
+  /// Returns one character for each key: '1' if the key exists, else '0'. Does not wait for keys.
   task<std::string> check(std::span<const std::string> keys, time_point deadline = never) {
     return do_check({keys.begin(), keys.end()}, deadline);
   }
 
-  /// Announces to all processes that a rank has failed (-1: that the world cannot form).
+  /// Announces to all processes that the culprit of `reason` has failed or, if the culprit is -1,
+  /// that the world cannot form.
   virtual task<> report_failure(failure reason, time_point deadline) {
     (void)reason;
     (void)deadline;
     co_return;
   }
-  /// Sets the listener for failures, or none (null). Earlier failures are passed to it at once.
+  /// Sets the listener for failures, or removes it if the argument is null. The listener receives
+  /// earlier failures at once.
   virtual void listen_for_failures(failure_listener*) {}
   /// Returns whether there is unread input, which may announce a failure.
   virtual bool has_unread() const { return false; }
-  /// Leaves the store in order. No other call may follow.
+  /// Leaves the store with a goodbye. No other call may follow.
   virtual task<> leave(time_point deadline) {
     (void)deadline;
     co_return;
@@ -94,7 +100,8 @@ class store {
 
 namespace detail {
 
-/// Returns true if the work has ended, false if it threw `timeout`. Throws other errors.
+/// Awaits `work`. Returns true if it completes, and false if it throws `timeout`. Throws the other
+/// errors of `work`.
 inline task<bool> ends_in_time(task<> work) {
   bool late = false;
   try {
@@ -106,7 +113,7 @@ inline task<bool> ends_in_time(task<> work) {
   co_return !late;
 }
 
-/// Adds numbers of a store, modulo 2^64.
+/// Adds two numbers modulo 2^64, so that an overflow is well defined.
 inline std::int64_t wrapping_add(std::int64_t value, std::int64_t amount) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(value) +
                                    static_cast<std::uint64_t>(amount));
@@ -115,7 +122,8 @@ inline std::int64_t wrapping_add(std::int64_t value, std::int64_t amount) {
 /// The keys and values of a store, and the waiters for missing keys.
 class store_table {
  public:
-  /// Waits for keys. `ready` is called once, by the call that sets the last one.
+  /// A waiter for keys that do not exist yet. `ready` is called once, when the last of these keys
+  /// is set.
   class waiter {
    public:
     virtual void ready() = 0;
@@ -140,7 +148,7 @@ class store_table {
     bytes_ -= entry->second.size();
     entry->second = std::move(value);
     if (!is_new) return;
-    // `ready` may start another wait, so the waiters leave the list first.
+    // `ready` may start another wait, so the waiters are removed from the list before it is called.
     const auto range = waiting_.equal_range(key);
     std::vector<waiter*> ready;
     for (auto it = range.first; it != range.second; ++it) {
@@ -173,7 +181,8 @@ class store_table {
     return present;
   }
 
-  /// Registers a waiter. Returns true if all keys exist, and the waiter is not registered then.
+  /// Registers a waiter for the missing keys. Returns true if all keys exist; the waiter is then
+  /// not registered.
   bool wait(waiter& target, const std::vector<std::string>& keys) {
     target.missing_ = 0;
     for (const std::string& key : keys) {

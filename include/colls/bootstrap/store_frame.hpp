@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The frames on a connection to the store, which follow the handshake.
+// The frames (requests and answers) on a connection to the store, which follow the handshake.
 
 #include <colls/base/log.hpp>
 #include <colls/bootstrap/handshake.hpp>
@@ -13,7 +13,7 @@ namespace colls {
 
 namespace detail {
 
-/// The header of a frame. A key and a value follow.
+/// The header of a frame. The key and the value of the frame follow the header.
 struct store_frame {
   enum class opcode : std::uint8_t {
     enter = 1,
@@ -25,11 +25,11 @@ struct store_frame {
     check,
     forget,
     report,
-    goodbye,  // requests
+    goodbye,  // the last of the requests
     reply = 64,
     refused,
     failed,
-    bye,  // answers
+    bye,  // the last of the answers
   };
   static constexpr std::size_t size = 24;
   static constexpr std::size_t max_value_size = store::max_value_size + store::max_key_size + 64;
@@ -41,8 +41,9 @@ struct store_frame {
   std::int64_t number = 0;
 };
 
-/// Bytes of checksums after the header, if the connecting side requested checksums in its HELLO:
-/// one of key and value, and one of everything before it.
+/// The number of bytes of checksums after the header, if the connecting side has requested
+/// checksums in its HELLO (the first message of the handshake). The first checksum covers the key
+/// and the value. The second one covers the header and the first checksum.
 inline constexpr std::size_t store_checksums_size = 8;
 
 inline std::uint32_t payload_checksum(std::string_view key, std::string_view value) {
@@ -71,7 +72,7 @@ inline void append_frame(std::string& buffer, store_frame header, std::string_vi
   buffer.append(value);
 }
 
-/// Parses a header; returns nullopt if it is invalid.
+/// Parses a header. Returns nullopt if the header is invalid.
 inline std::optional<store_frame> parse_store_frame(std::span<const std::byte> bytes) {
   if (bytes.size() != store_frame::size) return std::nullopt;
   store_frame result;
@@ -94,18 +95,19 @@ struct received_frame {
   std::uint32_t checksum = 0;
   bool has_checksums = false;
 
-  /// Returns whether the checksum matches.
+  /// Returns whether the checksum matches the key and the value. Returns true if there are no
+  /// checksums.
   bool matches(std::string_view key, std::string_view value) const {
     return !has_checksums || checksum == payload_checksum(key, value);
   }
 };
 
-/// The error of a frame with a wrong checksum.
+/// Returns the error for a frame with a wrong checksum.
 inline std::error_code damaged_frame() { return std::make_error_code(std::errc::bad_message); }
 inline constexpr const char* damaged_store_frame_text =
     "a frame on its connection to the store has a wrong checksum";
 
-/// Appends the length of `text` and `text`.
+/// Appends the length of `text`, and then `text` itself.
 inline void append_string(std::string& buffer, std::string_view text) {
   std::array<std::byte, 4> size{};
   put_number(size.data(), static_cast<std::uint32_t>(text.size()));
@@ -117,7 +119,8 @@ inline std::string join_strings(const std::vector<std::string>& texts) {
   for (const std::string& text : texts) append_string(joined, text);
   return joined;
 }
-/// Splits what `join_strings` has joined; returns nullopt if the lengths do not fit.
+/// Splits a string that `join_strings` has returned. Returns nullopt if the lengths in it are
+/// invalid.
 inline std::optional<std::vector<std::string>> split_strings(std::string_view joined) {
   std::vector<std::string> texts;
   while (!joined.empty()) {
@@ -131,12 +134,14 @@ inline std::optional<std::vector<std::string>> split_strings(std::string_view jo
   return texts;
 }
 
-/// Parses the failure in a frame, in a world of `size` ranks.
+/// Parses the failure that a frame carries, in a world of `size` ranks. Returns nullopt if it is
+/// invalid.
 inline std::optional<reported_failure> parse_failure(std::string_view value, int size) {
   return reported_failure::parse(std::as_bytes(std::span(value)), size);
 }
 
-/// Enables TCP keep-alive: an unreachable host is detected within 15 s, also on an idle connection.
+/// Enables TCP keep-alive. An unreachable peer is then detected within 15 s, even if the connection
+/// is idle.
 inline void enable_keep_alive(int fd) {
   const int enabled = 1;
   const int seconds_idle = 5;
@@ -149,7 +154,8 @@ inline void enable_keep_alive(int fd) {
   if (!done) log_warn("no keep-alive on a connection: %s", std::strerror(errno));
 }
 
-/// Reads a frame header. The outcome is `protocol_error` if it is invalid.
+/// Reads a frame header. The outcome is `protocol_error` if the header is invalid, and
+/// `damaged_frame()` if its checksum is wrong.
 inline task<outcome> read_frame_header(stream& connection, bool has_checksums,
                                        received_frame& result) {
   std::array<std::byte, store_frame::size + store_checksums_size> bytes{};
@@ -167,7 +173,8 @@ inline task<outcome> read_frame_header(stream& connection, bool has_checksums,
   co_return outcome{};
 }
 
-/// Reads `size` bytes. The string grows with the received bytes, not with the announced size.
+/// Reads `size` bytes into `result`. The string grows with the bytes that have arrived, so that a
+/// peer cannot exhaust the memory by announcing a large size.
 inline task<outcome> read_string(stream& connection, std::string& result, std::size_t size) {
   constexpr std::size_t piece = std::size_t{64} << 10;
   result.clear();

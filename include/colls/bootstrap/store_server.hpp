@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The host side of the TCP store, which also distributes failures. Rank 0 or the launcher runs it.
+// The server of the TCP store, the key-value service through which ranks find each other. It also
+// distributes failures. Rank 0 or the launcher runs the server.
 
 #include <colls/bootstrap/authenticating_listener.hpp>
 #include <colls/bootstrap/local_secret.hpp>
@@ -14,24 +15,27 @@
 
 namespace colls {
 
-/// Hosts the store of one world. If the connection of a rank ends without a goodbye, the server
-/// announces its failure to all other ranks. No client can make the server fail.
+/// The server of the store of one world. If the connection of a rank closes without a goodbye, the
+/// server announces to all other ranks that this rank has failed. No client can make the server
+/// fail.
 class store_server final : authenticating_listener::handler, engine::source {
  public:
-  /// `local` has the job, the world, and the rank that hosts the store (-1: a launcher).
+  /// Creates a server that does not listen yet. `local` must contain the job, the size of the
+  /// world, and the rank that hosts the store (-1 for a launcher).
   store_server(engine& driver, hello local, const secret& key);
   store_server(const store_server&) = delete;
   store_server& operator=(const store_server&) = delete;
   ~store_server();
 
-  /// Listens at an address; port 0 lets the system choose. May be called for several addresses. On
-  /// loopback it also opens the local socket that hands out the secret; if that fails and the
-  /// secret is a generated one, `listen` fails.
+  /// Listens at an address. If the port is 0, the system chooses one. May be called for several
+  /// addresses. At a loopback address, also opens the local socket that distributes the secret. If
+  /// this fails and the secret is a generated one, `listen` fails.
   std::error_code listen(const endpoint& address);
-  /// Takes ownership of a socket that already listens.
+  /// Takes ownership of a socket that already listens, and accepts connections from it.
   std::error_code adopt(int socket);
 
-  /// Returns whether `listen` or `adopt` failed last because the local socket could not be opened.
+  /// Returns whether the last call of `listen` or `adopt` failed because the local socket could not
+  /// be opened.
   bool lacks_local_socket() const { return lacks_local_socket_; }
 
   bool is_open() const { return !listening_.empty(); }
@@ -39,26 +43,27 @@ class store_server final : authenticating_listener::handler, engine::source {
   endpoint local() const { return listening_.front()->socket.local(); }
   /// Returns the number of ranks that have joined and have neither left nor failed.
   int present() const { return present_; }
-  /// Returns whether that rank has joined, even if it has left or failed since.
+  /// Returns whether the rank has joined, even if it has since left or failed.
   bool has_joined(int rank) const { return ranks_.contains(rank); }
   int pending_count() const;
   std::uint64_t rejected_count() const;
-  /// Returns why connections could not be accepted lately, or an empty string.
+  /// Returns the reason why this process could not accept connections in the last 10 s, or an empty
+  /// string if it could.
   std::string accept_error() const;
 
-  /// Returns the bytes of replies that clients have not received yet.
+  /// Returns the number of bytes that are still to be sent to clients.
   std::size_t unsent_bytes() const;
 
-  /// Announces to all present and later clients that the culprit of the report has failed (-1: that
-  /// the world cannot form), or that its communicator was revoked. Only the first report of each
-  /// counts.
+  /// Announces a failure to all present and later clients. `report` says that its culprit has
+  /// failed, that the world cannot form (culprit -1), or that a communicator was revoked. Later
+  /// reports of the same failure are ignored.
   void announce_failure(const reported_failure& report);
   void announce_failure(int rank, std::string_view reason);
 
   /// Waits until every rank that has joined has left or failed, or until the deadline.
   task<> drain(time_point deadline);
 
-  /// Stops listening and ends all connections; clients see an orderly end.
+  /// Stops listening and closes all connections. Clients see an orderly end of the connection.
   void close();
 
  private:
@@ -67,7 +72,7 @@ class store_server final : authenticating_listener::handler, engine::source {
   struct listening_address {
     listener socket;
     std::unique_ptr<authenticating_listener> authenticator;
-    std::unique_ptr<local_secret_server> local_secret;  // for a loopback address
+    std::unique_ptr<local_secret_server> local_secret;  // null if there is no local socket
   };
 
   struct client;
@@ -78,8 +83,8 @@ class store_server final : authenticating_listener::handler, engine::source {
     store_server& server;
     client& owner;
     std::uint32_t id;
-    std::string key;        // of a get; empty: this is a wait
-    std::size_t bytes = 0;  // of its keys
+    std::string key;        // the key of a `get` request, or empty for a `wait` request
+    std::size_t bytes = 0;  // the memory that its keys occupy
   };
 
   struct client : std::enable_shared_from_this<client> {
@@ -94,7 +99,7 @@ class store_server final : authenticating_listener::handler, engine::source {
     std::size_t failures_sent = 0;
     std::size_t waited_key_bytes = 0;
     std::unordered_map<std::uint32_t, std::unique_ptr<pending_wait>> waits;
-    std::vector<std::uint32_t> ready;  // those of `waits` whose keys all exist
+    std::vector<std::uint32_t> ready;  // the ids of the `waits` whose keys all exist
   };
   using client_ptr = std::shared_ptr<client>;
 
@@ -124,7 +129,8 @@ class store_server final : authenticating_listener::handler, engine::source {
 
   task<> serve_client(client_ptr peer);
 
-  // Ends with the connection, or with a damaged frame. The caller keeps the client alive.
+  // Serves requests until the connection closes or a damaged frame arrives. The caller must keep
+  // the client alive.
   task<detail::outcome> serve_requests(client& peer);
 
   // Sends a last frame and waits until the client closes the connection.
@@ -138,17 +144,19 @@ class store_server final : authenticating_listener::handler, engine::source {
   pending_wait& wait_for(client& peer, std::uint32_t id, const std::vector<std::string>& keys);
   void forget(client& peer, std::uint32_t id);
 
-  // Reserves memory for the failure of each client, so announcing it cannot fail.
+  // Reserves memory for the failure of each client, so that announcing it cannot fail.
   void reserve_failures();
-  // Sends the failures that a client has not received yet. If memory is short, the next sweep does.
+  // Sends the failures that a client has not received yet. If memory is short, the next sweep (a
+  // periodic call by the engine) tries again.
   void send_failures(client& peer);
 
-  // The reply is copied only after the client has received the previous ones.
+  // Registers that all keys of a wait exist. The reply is copied only after the previous replies
+  // were sent, so that replies do not accumulate in memory.
   void keys_ready(pending_wait& it);
 
   void reply(client& peer, const frame& header, std::string_view value);
 
-  // If memory is short, the next sweep tries again.
+  // Starts to write the output of a client. If memory is short, the next sweep tries again.
   void start_flush(client& peer);
   task<> flush(client_ptr peer);
   void reply_ready(client& peer);
@@ -163,9 +171,9 @@ class store_server final : authenticating_listener::handler, engine::source {
   hello local_;
   secret key_;
   detail::store_table table_;
-  std::unordered_map<int, bool> ranks_;  // that have joined; false: left or failed
+  std::unordered_map<int, bool> ranks_;  // whether each rank that has joined is still present
   std::vector<reported_failure> failures_;
-  std::size_t revocations_ = 0;  // of these; the others are failures of ranks
+  std::size_t revocations_ = 0;  // the number of revocations in `failures_`
   std::vector<client_ptr> clients_;
   int present_ = 0;
   bool lacks_local_socket_ = false;
@@ -173,7 +181,8 @@ class store_server final : authenticating_listener::handler, engine::source {
   completion* drained_ = nullptr;
   time_point drain_deadline_ = never;
   task_group tasks_;
-  std::vector<std::unique_ptr<listening_address>> listening_;  // last: peers arrive through them
+  // Declared last and therefore destroyed first, because new peers arrive through these listeners.
+  std::vector<std::unique_ptr<listening_address>> listening_;
 };
 
 }  // namespace colls

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Serving the clients of the store: implementation of store_server.hpp.
+// Implementation of store_server.hpp: serving the clients of the store.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/store_server.hpp>
@@ -63,7 +63,7 @@ COLLS_ONCE std::size_t store_server::unsent_bytes() const {
 COLLS_ONCE void store_server::announce_failure(const reported_failure& report) {
   failure reason = report;
   const bool is_death = reason.code == errc::peer_failed;
-  if (is_death) reason.communicator = 0;  // a rank fails once, in all communicators
+  if (is_death) reason.communicator = 0;  // a rank fails only once, and in all communicators
   for (const failure& known : failures_) {
     if (known.culprit == reason.culprit && known.code == reason.code &&
         known.communicator == reason.communicator) {
@@ -124,7 +124,8 @@ COLLS_ONCE void store_server::close() {
     last.clear();
     detail::append_frame(last, {.op = frame::opcode::bye}, {}, {}, it->info.checksum);
     const detail::descriptor socket = it->connection->release();
-    // If the client has already gone, nothing is lost.
+    // A failure to send needs no handling, because the client has then already closed the
+    // connection.
     [[maybe_unused]] const auto ignored =
         ::send(socket.get(), last.data(), last.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   }
@@ -247,7 +248,7 @@ COLLS_ONCE task<detail::outcome> store_server::serve_requests(client& peer) {
     if (!second) co_return second;
     if (!received.matches(key, value)) co_return detail::outcome{detail::damaged_frame()};
     handle_request(peer, request, key, value);
-    // A client that does not read its replies must wait.
+    // A client that does not read its replies must wait before its next request is served.
     while (peer.output.size() > max_unsent_bytes && peer.connection->is_open()) {
       co_await engine_.sleep_until(engine_.now() + 10 * milliseconds);
     }
@@ -257,7 +258,8 @@ COLLS_ONCE task<detail::outcome> store_server::serve_requests(client& peer) {
 COLLS_ONCE task<> store_server::end_after_error(client& peer) {
   reply(peer, {.op = frame::opcode::bye}, {});
   peer.connection->set_deadline(engine_.now() + seconds);
-  // Closing a connection with unread data resets it, and the last frame may be lost.
+  // The rest of the input is read before the connection is closed. Closing a connection with unread
+  // data would reset it, and the last frame could be lost.
   std::array<std::byte, 4096> rest{};
   for (detail::outcome more; more;) {
     std::size_t some = 0;
@@ -391,7 +393,7 @@ COLLS_ONCE void store_server::reply_ready(client& peer) {
       peer.waits.erase(id);
     }
   } catch (const std::bad_alloc&) {
-    // The next sweep continues.
+    // Memory is short, so the next sweep continues.
   }
 }
 

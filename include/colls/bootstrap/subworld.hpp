@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Forming a subworld: ranks of a world form a further world without a store.
+// Functions that form a subworld: some ranks of a world form a further world, without a store.
 
 #include <colls/base/fingerprint.hpp>
 #include <colls/bootstrap/world_info.hpp>
@@ -14,14 +14,15 @@
 
 namespace colls::subworld {
 
-/// What each rank sends to the others: its listening address and its node.
+/// The information that each rank sends to the other ranks: its listening address and its node.
 struct rank_entry {
   char address[48] = {};
   std::int32_t port = 0;
   std::int32_t node = 0;
 };
 
-/// Opens the listeners of rank `rank` of `size` and writes their address to `local`.
+/// Opens the listeners of this process, which is rank `rank` of `size` in the subworld, and writes
+/// their address to `local`. `complete` must then complete the result.
 inline std::shared_ptr<world_info> prepare(const world_info& parent, int rank, int size,
                                            rank_entry& local) {
   auto info = std::make_shared<world_info>();
@@ -45,7 +46,7 @@ inline std::shared_ptr<world_info> prepare(const world_info& parent, int rank, i
   return info;
 }
 
-/// Completes `info` with the entries of all ranks.
+/// Completes `info` with the entries of all ranks of the subworld.
 inline void complete(world_info& info, const std::vector<rank_entry>& entries) {
   info.node_of.clear();
   for (rank_entry entry : entries) {

@@ -9,25 +9,27 @@
 namespace colls {
 
 /// A client of a `store_server`. If the connection is lost, outstanding and later requests fail
-/// with `unreachable`; if a rank hosted the store and died, the listener also receives its failure.
+/// with `unreachable`. If the store was hosted by a rank and this rank has died, the failure
+/// listener also receives the failure of the rank.
 class tcp_store final : public store, engine::source {
  public:
-  /// The server has accepted `connection` by its verdict. `default_timeout` applies to requests
-  /// without a deadline. `has_checksums` is what this side has requested in its HELLO.
+  /// Creates a client on `connection`, which the server must have accepted in the handshake.
+  /// `default_timeout` applies to requests without a deadline. `has_checksums` says whether this
+  /// side has requested checksums in its HELLO, the first message of the handshake.
   tcp_store(std::unique_ptr<stream> connection, const hello& server, time_point default_timeout,
             bool has_checksums = false);
   tcp_store(const tcp_store&) = delete;
   tcp_store& operator=(const tcp_store&) = delete;
   ~tcp_store() override;
 
-  /// Returns host:port of the server.
+  /// Returns the address of the server as `host:port`.
   const std::string& server_address() const { return server_address_; }
-  /// Returns the address of this host that routes to the server.
+  /// Returns the local address of the connection to the server.
   boost::asio::ip::address local_address() const { return local_; }
   int server_rank() const { return server_.rank; }
   bool is_lost() const { return loss_.has_value(); }
 
-  /// Ends all outstanding and later requests with that failure. Only `leave` remains possible.
+  /// Makes all outstanding and later requests fail with `reason`. Only `leave` remains possible.
   void interrupt(const failure& reason);
 
   task<> report_failure(failure reason, time_point deadline) override;
@@ -43,7 +45,7 @@ class tcp_store final : public store, engine::source {
     std::int64_t number = 0;
   };
 
-  // An outstanding request, in the coroutine frame of the caller.
+  // An outstanding request. It lies in the coroutine frame of its caller.
   class request {
    public:
     request(tcp_store& owner, std::uint32_t id, frame::opcode op, time_point deadline)
@@ -105,16 +107,16 @@ class tcp_store final : public store, engine::source {
 
   void send(const frame& header, std::string_view key, std::string_view value);
 
-  // Tells the server that the reply is no longer needed.
+  // Tells the server that the reply to a request is no longer needed.
   void forget(std::uint32_t id);
 
   task<> flush();
 
   task<> read_loop();
-  // Reads frames until the connection ends, and reports how it ended.
+  // Reads frames until the connection closes, and then reports why it has closed.
   task<> read_frames();
 
-  // Returns false if the frame is invalid.
+  // Handles a frame from the server. Returns false if the frame is invalid.
   bool handle_reply(const frame& header, std::string& value);
 
   void record_failure(const reported_failure& report);
@@ -141,7 +143,7 @@ class tcp_store final : public store, engine::source {
   std::optional<failure> interruption_;
   std::vector<reported_failure> failures_;
   failure_listener* listener_ = nullptr;
-  task_group tasks_;  // last: its tasks use all of the above
+  task_group tasks_;  // declared last, because its tasks use all other members
 };
 
 }  // namespace colls

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Sending requests and reading replies: implementation of tcp_store.hpp.
+// Implementation of tcp_store.hpp: sending requests and reading replies.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/tcp_store.hpp>
@@ -32,7 +32,7 @@ COLLS_ONCE tcp_store::~tcp_store() {
   std::string last;
   detail::append_frame(last, {.op = frame::opcode::goodbye}, {}, {}, has_checksums_);
   const detail::descriptor socket = connection_->release();
-  // If the server has already gone, nothing is lost.
+  // A failure to send needs no handling, because the server has then already closed the connection.
   [[maybe_unused]] const auto ignored =
       ::send(socket.get(), last.data(), last.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
@@ -141,7 +141,7 @@ COLLS_ONCE task<> tcp_store::flush() {
     const std::string batch = std::exchange(output_, {});
     const detail::outcome done = co_await detail::attempt(
         connection_->write({reinterpret_cast<const std::byte*>(batch.data()), batch.size()}));
-    if (!done) break;  // the reader says reason
+    if (!done) break;  // the reader reports the reason
   }
   writing_ = false;
 }
@@ -213,7 +213,7 @@ COLLS_ONCE bool tcp_store::handle_reply(const frame& header, std::string& value)
     return report.has_value();
   }
   const auto found = requests_.find(header.id);
-  if (found == requests_.end()) return true;  // cancelled or overdue
+  if (found == requests_.end()) return true;  // the request was cancelled or is overdue
   request& it = *found->second;
   requests_.erase(found);
   if (header.op == frame::opcode::reply) {

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// world_info: what a rank knows about its world after bootstrap.
+// world_info: what a rank knows about its world after bootstrap. A node is a group of ranks that
+// can connect by local sockets. A machine may run several nodes, such as containers.
 
 #include <colls/bootstrap/handshake.hpp>
 #include <colls/bootstrap/store.hpp>
@@ -18,7 +19,8 @@ namespace colls {
 
 class store_server;
 
-/// The result of bootstrap: ranks, nodes, addresses, listeners, and the secret of the job.
+/// The result of bootstrap: the ranks, nodes and addresses of the world, the listeners of this
+/// rank, and the secret of the job.
 struct world_info {
   int rank = 0;
   int size = 1;
@@ -26,40 +28,45 @@ struct world_info {
   int local_size = 1;
   int node = 0;
   int nodes = 1;
-  int ranks_on_machine = 1;              // ranks on all nodes of this machine
-  std::vector<int> node_of{0};           // of every rank
-  std::vector<int> machine_of{0};        // of every node
-  std::vector<int> cores_of;             // of every machine: usable by its ranks; 0: unknown
+  int ranks_on_machine = 1;              // the number of ranks on all nodes of this machine
+  std::vector<int> node_of{0};           // the node of each rank
+  std::vector<int> machine_of{0};        // the machine of each node
+  std::vector<int> cores_of;             // the usable cores of each machine, or 0 if unknown
   std::shared_ptr<store> kv_store;       // null in a world of one
-  std::shared_ptr<store_server> server;  // on the rank that hosts the store, else null
-  listener peer_listener;                // for peer connections by TCP; closed in a world of one
-  listener local_listener;               // the same for ranks of this user on this node
-  boost::asio::ip::address address;      // of this host, as the other ranks reach it
+  std::shared_ptr<store_server> server;  // the store's server on the rank that hosts it, else null
+  listener peer_listener;                // for TCP connections of peers; closed in a world of one
+  listener local_listener;               // for connections of this user's ranks on this node
+  boost::asio::ip::address address;      // the address of this machine for the other ranks
   secret key;
   std::uint64_t job = 0;
   config cfg;
-  /// Listening addresses of all ranks. Empty in a large world, where ranks ask the store.
+  /// The listening addresses of all ranks. Empty in a large world, where ranks look up addresses in
+  /// the store.
   std::vector<endpoint> address_book;
 
-  /// Computes `node`, `local_rank`, `local_size` and `ranks_on_machine` from the lists.
+  /// Computes `node`, `local_rank`, `local_size` and `ranks_on_machine` from `node_of` and
+  /// `machine_of`.
   void compute_local_ranks();
   /// Returns the number of cores that the ranks of this machine may use together.
   int cores() const;
   /// Returns whether this machine has more ranks than cores.
   bool is_oversubscribed() const { return ranks_on_machine > cores(); }
-  /// Returns the smallest share that any node has of the cores of its machine, equal on all ranks;
-  /// 0 if the cores of some machine are unknown.
+  /// Returns the smallest number of cores that any node of the world has. Nodes of one machine
+  /// share its cores in proportion to their ranks. The result is equal on all ranks, and 0 if the
+  /// cores of some machine are unknown.
   int min_node_cores() const;
-  /// Returns whether ranks of one node share memory; equal on all ranks.
+  /// Returns whether ranks of one node share memory. The result is equal on all ranks.
   bool shares_memory() const { return !(cfg.transport == "tcp"); }
-  /// Opens both listeners. Without a local socket it logs a warning and goes on without shared
-  /// memory.
+  /// Opens both listeners. If the local socket cannot be opened, logs a warning; this rank then
+  /// shares no memory.
   std::error_code listen();
 
-  /// Returns the listening address of a rank. This object must outlive the task and not be moved.
+  /// Returns the listening address of a rank. This object must outlive the task, and must not be
+  /// moved meanwhile.
   task<endpoint> address_of(int peer) const;
-  /// The connecting side of the handshake with `peer`. Returns true if `peer` accepts the
-  /// connection, false if it already has another one. Throws as `prove` does.
+  /// Performs the connecting side of the handshake with `peer`. Returns true if `peer` accepts the
+  /// connection, and false if `peer` already has another connection to this rank. Throws as `prove`
+  /// and `await_verdict` do.
   task<bool> authenticate(stream& connection, int peer) const;
 
   hello make_hello(connection_purpose purpose) const {
@@ -79,9 +86,9 @@ inline std::string rank_key(int rank) { return "colls/rank/" + std::to_string(ra
 inline std::string host_key(int rank) { return "colls/host/" + std::to_string(rank); }
 inline std::string left_key(int rank) { return "colls/left/" + std::to_string(rank); }
 
-/// What a rank publishes about itself in the store.
+/// The information that a rank publishes about itself in the store.
 struct rank_info {
-  endpoint address;  // of its peer listener
+  endpoint address;  // the address of the peer listener
   std::string boot;
   std::string host;
   std::uint64_t network = 0;
@@ -94,27 +101,28 @@ struct rank_info {
   std::string text() const;
   static std::optional<rank_info> parse(const std::string& text);
   static rank_info of_this_process();
-  /// Identifies the machine: ranks with equal values share cores.
+  /// Returns an identifier of the machine. Ranks with equal identifiers share cores.
   const std::string& machine() const { return boot != "-" ? boot : host; }
-  /// Identifies the node: ranks with equal values can connect by local sockets.
+  /// Returns an identifier of the node. Ranks with equal identifiers can connect by local sockets.
   std::string host_id() const;
 };
 
-/// In a world of at most this many ranks every rank has all addresses, and does not depend on the
-/// store after bootstrap.
+/// The size of the largest world in which every rank has the addresses of all ranks. In such a
+/// world the ranks do not depend on the store after bootstrap.
 inline constexpr std::size_t max_address_book_size = 1024;
 
-/// Returns what rank 0 publishes: a line for each rank with its node, the machine of the node, the
-/// cores of the machine and, if there is an address book, the address of the rank.
+/// Returns the text that rank 0 publishes. It has one line for each rank with the node of the rank,
+/// the machine of the node, the cores of the machine and, if there is an address book, the address
+/// of the rank.
 std::string world_info_text(const world_info& info);
-/// Parses the text into `result`. Returns false if it is malformed or not of a world of
-/// `result.size`.
+/// Parses `text` into `result`. Returns false if the text is malformed or its world does not have
+/// `result.size` ranks.
 bool parse_world_info(const std::string& text, world_info& result);
 
 }  // namespace detail
 
-/// Leaves the world in order: says goodbye to the store. The rank that hosts the store waits until
-/// all others have said goodbye or failed, or until the deadline.
+/// Leaves the world with a goodbye to the store. The rank that hosts the store waits until all
+/// other ranks have said goodbye or failed, or until the deadline.
 task<> leave(world_info& info, time_point deadline);
 
 }  // namespace colls

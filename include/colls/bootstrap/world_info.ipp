@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Publishing and parsing of rank and world information: implementation of world_info.hpp.
+// Implementation of world_info.hpp: the texts that ranks publish, and their parsing.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/store_server.hpp>
@@ -107,7 +107,8 @@ COLLS_ONCE bool parse_world_info(const std::string& text, world_info& result) {
     boost::system::error_code invalid;
     const auto numeric = boost::asio::ip::make_address(address, invalid);
     const bool has_address = fields == 5 && !invalid && port > 0 && port <= 65535;
-    // Nodes and machines are numbered in order of their first rank.
+    // Nodes and machines are numbered in the order of their first rank, so a new one has the next
+    // number.
     const auto nodes = static_cast<int>(result.machine_of.size());
     const auto machines = static_cast<int>(result.cores_of.size());
     if (node < 0 || node > nodes || machine < 0 || machine > machines || cores < 0 ||
@@ -160,11 +161,11 @@ COLLS_ONCE int world_info::min_node_cores() const {
   }
   int least = std::numeric_limits<int>::max();
   for (std::size_t n = 0; n < on_node.size(); ++n) {
-    if (on_node[n] == 0) continue;  // no rank of this world
+    if (on_node[n] == 0) continue;  // the node has no rank of this world
     const auto machine = static_cast<std::size_t>(machine_of[n]);
     if (cores_of[machine] == 0) return 0;
-    // Rounded down, the share is less than the ranks of the node exactly if the machine has more
-    // ranks than cores.
+    // The share of the node is rounded down. It is then less than the number of ranks of the node
+    // if and only if the machine has more ranks than cores.
     const auto share = std::int64_t{cores_of[machine]} * on_node[n] / on_machine[machine];
     least = std::min(least, std::max(static_cast<int>(share), 1));
   }

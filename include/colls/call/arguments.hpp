@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// arguments: the concepts of data that users pass to calls, and the checks that refuse an invalid
-// call before anything is sent.
+// arguments: the concepts for the data that users pass to calls, and the checks that refuse an
+// invalid call before anything is sent.
 
 #include <colls/base/buffer.hpp>
 #include <colls/base/error.hpp>
@@ -17,19 +17,20 @@
 
 namespace colls {
 
-/// Passed by the other ranks in place of a buffer that only the root has:
+/// The type of `none`, which the other ranks pass instead of a buffer that only the root has:
 /// `comm.gather(data, colls::none, root)`.
 struct none_t {};
 inline constexpr none_t none{};
 
-/// Passed as the source of `recv`: matches a message of any rank.
+/// The type of `any_source`, which matches a message of any rank when it is passed as the source of
+/// `recv`.
 struct any_source_t {};
 inline constexpr any_source_t any_source{};
 
 /// The source of a point-to-point message: a rank or `any_source`.
 class peer {
  public:
-  constexpr peer(int rank) : rank_(rank) {}                // NOLINT: a rank is a peer
+  constexpr peer(int rank) : rank_(rank) {}                // NOLINT: an implicit conversion
   constexpr peer(any_source_t) : rank_(-1), any_(true) {}  // NOLINT
   constexpr int rank() const { return rank_; }
   constexpr bool is_any() const { return any_; }
@@ -57,21 +58,22 @@ concept contiguous = requires(Range& data) {
 template <class Range>
 using pointee = std::remove_pointer_t<decltype(std::data(std::declval<Range&>()))>;
 
-/// A buffer, or the pointer to which an array decays when it is passed by value. Tells a buffer
-/// from a reduction operation, which is passed by value.
+/// Satisfied by a buffer, and by the pointer to which an array decays when it is passed by value.
+/// Distinguishes a buffer from a reduction operation, which is also passed by value.
 template <class T>
 concept is_buffer_as_value =
     contiguous<T> || (std::is_pointer_v<T> && !std::is_function_v<std::remove_pointer_t<T>>);
 
-/// Excludes temporaries that own their elements, which would be destroyed before the operation
-/// ends.
+/// Rejects temporaries that own their elements, because such a temporary would be destroyed before
+/// the operation ends.
 template <class Range>
 concept outlives_the_call = std::is_lvalue_reference_v<Range> ||
                             std::ranges::enable_borrowed_range<std::remove_cvref_t<Range>>;
 
 }  // namespace detail
 
-/// Data that a call can read: any contiguous range. Its element type has to be a `supported_type`.
+/// Data that a call can read, which is any contiguous range. Its element type has to be a
+/// `supported_type`.
 template <class Range>
 concept readable_range = detail::contiguous<std::remove_reference_t<Range>>;
 
@@ -104,7 +106,8 @@ constexpr void check_range() {
       "copyable struct that is no pointer, range or span");
 }
 
-/// Erases the type of a range. Removes const, but algorithms never write to an input.
+/// Returns the range as a buffer without an element type. Also removes const, which is safe because
+/// algorithms never write to an input.
 template <class Memory = host_memory, class Range>
 any_buffer to_any_buffer(Range&& data) {
   check_range<Memory, Range&&>();
@@ -116,8 +119,8 @@ any_buffer to_any_buffer(none_t) {
   return {};
 }
 
-/// Returns a marker for a buffer that a call cannot use. `checks::check_size` turns it into an
-/// error with this reason, which is one of the texts below.
+/// Returns a marker for a buffer that a call cannot use. `checks::check_size` turns the marker into
+/// an error with this reason, which is one of the texts below.
 inline any_buffer unusable_buffer(const char* reason) {
   return {const_cast<char*>(reason), SIZE_MAX, 1};
 }
@@ -163,7 +166,7 @@ std::vector<std::size_t> offsets_of(const Counts& counts) {
   return offsets;
 }
 
-/// Collects the first problem of a call, if there is one.
+/// Collects the first problem that is found in the arguments of a call, if there is one.
 class checks {
  public:
   explicit checks(collective coll) : operation_(coll) {}
@@ -179,8 +182,8 @@ class checks {
     }
     return *this;
   }
-  /// Fails if the call cannot use the buffer, or if its size is impossible (as after a negative
-  /// size was converted).
+  /// Records a problem if the call cannot use the buffer, or if the size of the buffer is
+  /// impossible (as after a negative size was converted).
   checks& check_size(const any_buffer& data) {
     std::size_t bytes = 0;
     const bool has_byte_count = !__builtin_mul_overflow(data.size(), data.element_size(), &bytes);
@@ -191,7 +194,7 @@ class checks {
     failure_->operation = operation_;
   }
   bool failed() const { return failure_.has_value(); }
-  /// Requires `failed()`.
+  /// Returns the problem. Requires `failed()`.
   const failure& reason() const { return *failure_; }
 
  private:

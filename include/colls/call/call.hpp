@@ -3,6 +3,9 @@
 #pragma once
 
 // call: a started operation, and the handle that the user holds.
+//
+// A call is refused if its arguments are invalid; nothing is sent then. A call is deferred while it
+// waits for earlier calls to end. Revoking a communicator makes its operations fail on all ranks.
 
 #include <colls/coroutine/task.hpp>
 #include <colls/matching/tag_matcher.hpp>
@@ -16,7 +19,7 @@ namespace detail {
 
 class call_base;
 
-/// What a call needs of the communicator that started it.
+/// The interface through which a call uses the communicator that started it.
 class call_owner {
  public:
   virtual void call_ended(call_base& call) noexcept = 0;
@@ -27,14 +30,15 @@ class call_owner {
   ~call_owner() = default;
 };
 
-/// A started operation: its record, its coroutine, and the coroutine that awaits it. The user's
-/// handle owns it. It refers to its communicator until it has ended; a join or a close has none.
+/// A started operation: its `operation_record` (identity, deadline and progress), its coroutine,
+/// and the one coroutine that awaits it. The user's handle owns the call. Until it has ended, the
+/// call refers to its communicator; the call of a join or a close has no communicator.
 class call_base : public operation_record, public recycled {
  public:
   enum class state : std::uint8_t { deferred, running, ended };
   static constexpr failure none{};
 
-  /// `initial` is the initial value of its record.
+  /// Makes a call whose record is a copy of `initial`.
   [[gnu::always_inline]] call_base(call_owner* owner, tag_matcher* matcher, run_queue& queue,
                                    const operation_record& initial)
       : operation_record(initial),
@@ -54,20 +58,20 @@ class call_base : public operation_record, public recycled {
     if (owner_ != nullptr) owner_->progress();
   }
 
-  /// Returns true if the call has ended. Otherwise `waiter` is posted when it ends.
+  /// Returns true if the call has ended. Otherwise the call posts `waiter` when it ends.
   bool wait(completion& waiter) {
     if (is_done()) return true;
     check_single_waiter();
     waiter_ = &waiter;
     return false;
   }
-  /// Resumes a coroutine of another library when the call ends.
+  /// Arranges for a coroutine of another library to be resumed when the call ends.
   void wait(std::coroutine_handle<> coroutine) {
     check_single_waiter();
     foreign_waiter_.bind_coroutine(coroutine, body_completion_);
     waiter_ = &foreign_waiter_;
   }
-  /// Forgets a waiter that was destroyed.
+  /// Removes a waiter that was destroyed.
   void forget(const completion& waiter) {
     if (waiter_ == &waiter) waiter_ = nullptr;
   }
@@ -76,14 +80,15 @@ class call_base : public operation_record, public recycled {
     foreign_waiter_.withdraw();
   }
 
-  /// Returns whether the call has ended. If its coroutine is done but the run queue has not run its
-  /// completion yet, completes the call first.
+  /// Returns whether the call has ended. If the coroutine is done but the run queue has not yet run
+  /// its completion, this function first completes the call.
   bool try_complete() noexcept {
     if (body_completion_.posted() && is_body_done()) notify(complete_body());
     return is_done();
   }
 
-  /// Ends the call with `reason`. Destroys its coroutine, which withdraws what it waits for.
+  /// Ends the call with `reason`. Destroys the call's coroutine, which withdraws the operations
+  /// that the coroutine awaits.
   void cancel(const failure& reason) noexcept {
     if (try_complete()) return;
     destroy_body();
@@ -91,7 +96,7 @@ class call_base : public operation_record, public recycled {
     notify(finish());
   }
 
-  /// Ends a call that was never started. The error is thrown at the await.
+  /// Ends a call that was never started. Awaiting the call throws the error.
   void refuse(const failure& reason) {
     record_failure(reason);
     reason_->sequence = 0;
@@ -101,13 +106,13 @@ class call_base : public operation_record, public recycled {
 
   const failure& reason() const { return reason_ ? *reason_ : none; }
   tag_matcher* matcher() const { return matcher_; }
-  /// The queue to which its completion is posted.
+  /// Returns the queue to which the call's completion is posted.
   run_queue& queue() const { return *body_completion_.queue(); }
-  /// Returns whether its coroutine was ever started.
+  /// Returns whether the call's coroutine was ever started.
   bool has_run() const { return has_run_; }
 
-  /// Runs the coroutine up to its first suspension. `Call` is the most derived type that the caller
-  /// knows of this call.
+  /// Runs the call's coroutine up to its first suspension. `Call` is the most derived type of this
+  /// call that the caller knows.
   template <class Call = call_base>
   void run() noexcept {
     state_ = state::running;
@@ -116,25 +121,26 @@ class call_base : public operation_record, public recycled {
   }
 
   /// Called when the user drops the handle. An unfinished point-to-point operation is withdrawn if
-  /// no peer has matched it. Any other unfinished operation revokes its communicator on all ranks.
+  /// no peer has matched it. Any other unfinished operation revokes its communicator.
   void abandon() noexcept {
     waiter_ = nullptr;
     if (!is_done() && !try_complete()) cancel_dropped();
     delete this;
   }
 
-  /// Of a point-to-point operation: returns whether no peer has matched it, so that it can be
-  /// withdrawn. It is called with `transfer` set.
+  /// For a point-to-point operation, returns whether no peer has matched the operation, so that it
+  /// can be withdrawn. Must be called only if `transfer` is set.
   bool (*can_withdraw)(const call_base& self) = nullptr;
   void* transfer = nullptr;
 
-  std::size_t working_bytes = 0;  // the working memory that it needs, for admission control
+  std::size_t working_bytes = 0;  // of working memory that this call needs
 
   virtual bool start_body(completion& done) = 0;
 
  protected:
-  virtual void take_result() = 0;  // throws what the body threw
-  /// Called once the body's completion is posted. Returns whether only `take_result` is left to do.
+  virtual void take_result() = 0;  // rethrows the exception of the body
+  /// Called only if the body's completion is posted. Returns whether only `take_result` is left to
+  /// do.
   virtual bool is_body_done() const { return true; }
   virtual void destroy_body() noexcept = 0;
 
@@ -143,7 +149,8 @@ class call_base : public operation_record, public recycled {
     body_completion(call_base& owning_call, run_queue& queue)
         : completion(
               [](completion& self) noexcept {
-                // The run queue calls this, so the waiter runs at once. It may delete the call.
+                // The waiter runs at once, because this function is called by the run queue. The
+                // waiter may delete the call.
                 call_base& ended_call = static_cast<body_completion&>(self).owner;
                 if (completion* const waiter = ended_call.complete_body()) waiter->run();
               },
@@ -152,14 +159,16 @@ class call_base : public operation_record, public recycled {
     call_base& owner;
   };
 
-  // Called outside of the run queue, so the waiter is posted to it.
+  // Posts the waiter instead of running it, because this function is called outside of the run
+  // queue.
   static void notify(completion* waiter) noexcept {
     if (waiter != nullptr) waiter->post();
   }
 
-  // Returns the waiter, which the caller has to notify.
+  // Takes the body's result and ends the call. Returns the waiter, which the caller of this
+  // function has to notify.
   completion* complete_body() noexcept {
-    if (is_done()) return nullptr;  // `try_complete` came before the run queue
+    if (is_done()) return nullptr;  // `try_complete` has already completed the call
     try {
       take_result();
     } catch (...) {
@@ -169,7 +178,7 @@ class call_base : public operation_record, public recycled {
     return finish();
   }
 
-  // Not inlined, since a failure takes half a kilobyte of stack.
+  // Not inlined, because a `failure` takes half a kilobyte of stack.
   [[gnu::noinline, gnu::cold]] void cancel_dropped() noexcept {
     failure reason(errc::cancelled, "the operation was dropped before it had ended");
     if (communicator == nullptr) {
@@ -188,8 +197,9 @@ class call_base : public operation_record, public recycled {
     owner->wake_driver();
   }
 
-  // If the communicator has failed, its reason is reported: it explains more than `cause`, which is
-  // what an algorithm saw of that failure.
+  // Stores the reason for which this call fails, and revokes the communicator if the call is a
+  // collective. If the communicator had already failed, stores the communicator's reason. That
+  // reason explains more than `cause`, which is only how an algorithm saw the failure.
   [[gnu::noinline, gnu::cold]] void fail(const failure& cause) noexcept {
     if (communicator == nullptr) {
       reason_ = cause;
@@ -205,8 +215,8 @@ class call_base : public operation_record, public recycled {
     record_failure(communicator->failed() ? communicator->reason() : cause);
   }
 
-  // Stores the reason as this operation's. If the failure began in another operation, the text
-  // names that one.
+  // Stores `reason` as the reason of this operation. If the failure began in another operation, the
+  // text names that operation.
   void record_failure(const failure& reason) noexcept {
     reason_ = reason;
     reason_->operation = operation;
@@ -280,8 +290,8 @@ class call<void> : public call_base {
 
   task<> body;
 
-  /// Copies the state of the user's reduction operation (`size` bytes, at most 64), which then
-  /// lives as long as the call. Returns the copy.
+  /// Copies the state of the user's reduction operation (`size` bytes, at most 64) into the call.
+  /// Returns the copy, which lives as long as the call.
   const void* store_operation(const void* op, std::size_t size) {
     std::memcpy(stored_operation_, op, size);
     return stored_operation_;
@@ -299,8 +309,8 @@ class call<void> : public call_base {
   alignas(std::max_align_t) std::byte stored_operation_[64];
 };
 
-/// Starts an operation with a completion token of Asio. <colls/asio.hpp> specialises it. That
-/// header has to be included before the first use of an operation with a token.
+/// Starts an operation with a completion token of Asio. <colls/asio.hpp> specialises this template,
+/// and has to be included before the first use of an operation with a token.
 template <class Operation, class Token>
 struct initiate {
   static constexpr bool possible = false;
@@ -308,12 +318,14 @@ struct initiate {
 
 }  // namespace detail
 
-/// A started operation. `co_await` it, poll it with `done()`, or keep several and await them in any
-/// order. Any coroutine can await it, but only one at a time. Its buffers must stay alive until it
-/// has ended. Errors are thrown at the await, as `colls::error`.
+/// A started operation. `co_await` it, poll it with `done()`, or keep several operations and await
+/// them in any order. Any coroutine can await an operation, but only one at a time. The buffers
+/// must stay alive until the operation has ended. Awaiting an operation that has failed throws
+/// `colls::error`.
 ///
 /// Destroying an unfinished operation cancels it. A collective then revokes its communicator on all
-/// ranks. A send or receive is withdrawn if no peer has matched it, else it revokes, too.
+/// ranks. A send or receive is withdrawn if no peer has matched it. Otherwise it also revokes the
+/// communicator.
 template <class T = void>
 class [[nodiscard("dropping an operation cancels it: co_await it or keep it")]] operation {
  public:
@@ -332,29 +344,30 @@ class [[nodiscard("dropping an operation cancels it: co_await it or keep it")]] 
     if (call_ != nullptr) call_->abandon();
   }
 
-  /// Returns whether the operation has ended. Polls once, so a loop over `done()` makes progress.
-  /// Where ranks share a thread (inproc) the other ranks do not run during such a loop: await
-  /// instead.
+  /// Returns whether the operation has ended. Also polls once, so that a loop over `done()` makes
+  /// progress. If several ranks share a thread (inproc), the other ranks do not run during such a
+  /// loop, so await the operation instead.
   bool done() {
     if (!call_->is_done()) call_->progress();
     return call_->is_done();
   }
 
-  /// Returns true if the operation has ended. Otherwise `waiter` is posted when it ends.
+  /// Returns true if the operation has ended. Otherwise posts `waiter` when the operation ends.
   bool start(completion& waiter) { return call_->wait(waiter); }
   /// Returns the value of an operation that has ended, or throws its error.
   T result() {
     if (call_->reason().code != errc{}) throw error(call_->reason());
     if constexpr (!std::is_void_v<T>) return std::move(*call_->value);
   }
-  /// The failure of an operation that has ended. Its code is 0 if the operation succeeded.
+  /// Returns the failure of an operation that has ended. The code of the failure is 0 if the
+  /// operation succeeded.
   const failure& reason() const { return call_->reason(); }
 
-  /// Bytes of data that this rank has copied into and out of messages, final once the operation has
-  /// ended. 0 if the ranks worked directly in each other's buffers.
+  /// Returns the number of bytes that this rank has copied into and out of messages, which is final
+  /// once the operation has ended. Returns 0 if the ranks worked directly in each other's buffers.
   std::uint64_t copied_bytes() const { return call_->bytes - call_->bytes_in_place; }
 
-  /// Forgets a waiter that was destroyed.
+  /// Removes a waiter that was destroyed.
   void forget(const completion& waiter) {
     if (call_ != nullptr) call_->forget(waiter);
   }
@@ -383,7 +396,8 @@ class [[nodiscard("dropping an operation cancels it: co_await it or keep it")]] 
   };
   awaiter operator co_await() { return awaiter(*this); }
 
-  /// With <colls/asio.hpp>, `std::move(op)(token)` is an asynchronous operation of Asio.
+  /// Starts an asynchronous operation of Asio that completes when this operation ends:
+  /// `std::move(op)(token)`. Requires <colls/asio.hpp>.
   template <class Token>
     requires detail::initiate<operation, std::decay_t<Token>>::possible
   auto operator()(Token&& token) && {
@@ -391,7 +405,7 @@ class [[nodiscard("dropping an operation cancels it: co_await it or keep it")]] 
                                                                    std::forward<Token>(token));
   }
 
-  /// The call that the handle owns, for adapters.
+  /// Returns the call that the handle owns. Meant for adapters to other libraries.
   detail::call_base& underlying_call() const { return *call_; }
 
  private:

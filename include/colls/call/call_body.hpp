@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// call_body: runs an algorithm for a started collective, with the working buffers that it needs and
-// with the prepare and finish steps of the reduction around it.
+// call_body: runs the algorithm of a started collective. Provides the working buffers that the
+// algorithm needs, and runs the steps of the reduction before it (prepare) and after it (finish).
 
 #include <colls/algorithm/table.hpp>
 
@@ -11,9 +11,9 @@
 
 namespace colls::detail {
 
-/// The bodies of calls over one channel type. They do not depend on the element type. A body whose
-/// algorithm needs nothing before or after it is the algorithm's own coroutine. The functions that
-/// end in `_wrapped` or `_v` are coroutines around the algorithm.
+/// The bodies of calls over one channel type. They do not depend on the element type. If an
+/// algorithm needs nothing before or after it, the body is the algorithm's own coroutine. Otherwise
+/// the body is a function whose name ends in `_wrapped` or `_v`, a coroutine around the algorithm.
 template <channel Channel>
 struct call_body {
   template <class Function>
@@ -24,7 +24,8 @@ struct call_body {
     return op.prepare == nullptr && op.accumulate_size == op.storage_size;
   }
 
-  /// Converts elements to the accumulate type and applies the operation's prepare step.
+  /// Converts elements to the type in which they are combined (the accumulate type), and applies
+  /// the prepare step of the operation.
   static void widen(const Channel& net, const reduction& op, any_buffer in, std::byte* work) {
     if (net.is_phantom()) return;
     if (op.prepare != nullptr) {
@@ -33,8 +34,8 @@ struct call_body {
       net.copy({work, in.size() * op.storage_size}, bytes(in));
     }
   }
-  /// Applies the operation's finish step and converts results back to the user's element type.
-  /// `out` and `work` may be the same memory.
+  /// Applies the finish step of the operation, and converts the results back to the user's element
+  /// type. `out` and `work` may be the same memory.
   static void narrow(const Channel& net, const reduction& op, any_buffer out, const void* work,
                      int ranks) {
     if (net.is_phantom()) return;
@@ -48,13 +49,14 @@ struct call_body {
     return {work, count, op.accumulate_size};
   }
 
-  /// Returns whether an algorithm can read `in` and write `out` directly.
+  /// Returns whether an algorithm that reads one buffer and writes another can work directly on
+  /// `in` and `out`.
   static bool needs_no_copy(const any_buffer& in, const any_buffer& out, const reduction& op) {
     return in.data() != out.data() && op.is_plain();
   }
 
-  /// all_reduce and scan by an algorithm that works in place: on `out` after a copy, or in a
-  /// working buffer of the accumulate type.
+  /// Runs an all_reduce or a scan by an algorithm that works in place. The algorithm works on `out`
+  /// after a copy of `in`, or in a working buffer of the accumulate type.
   [[gnu::always_inline]] static task<> in_place(
       const Channel& net, function_pointer<task<>(Channel, any_buffer, any_op)> algorithm,
       const any_buffer& in, const any_buffer& out, const reduction& op, int ranks) {
@@ -79,7 +81,7 @@ struct call_body {
     narrow(net, op, out, work.data(), ranks);
   }
 
-  /// Leaves rank 0's `data` unchanged, since no rank comes before it.
+  /// Runs an exscan. Leaves rank 0's `data` unchanged, because no rank comes before rank 0.
   static task<> exscan(Channel net, function_pointer<task<>(Channel, any_buffer, any_op)> algorithm,
                        any_buffer data, const reduction& op) {
     if (op.is_plain()) return algorithm(net, data, op.op);
@@ -151,8 +153,9 @@ struct call_body {
     return algorithm(net, data, root);
   }
 
-  /// all_reduce of several buffers as one operation. If `packed`, the buffers are packed into one
-  /// vector, which suits small ones. Otherwise each is reduced in lanes of its own, without a copy.
+  /// Runs an all_reduce of several buffers as one operation. If `packed`, the buffers are copied
+  /// into one vector, which suits small buffers. Otherwise each buffer is reduced in lanes of its
+  /// own, without a copy, unless the elements have to be converted first.
   static task<> all_reduce_group(Channel net,
                                  function_pointer<task<>(Channel, any_buffer, any_op)> algorithm,
                                  std::vector<any_buffer> group, reduction op, bool packed) {
@@ -204,8 +207,8 @@ struct call_body {
     co_await algorithm(net, in, out, partition_of(table, in, net.size()));
   }
 
-  /// gather and scatter from `first` to `second`. `share` is the number of elements of each block
-  /// where `table` is empty.
+  /// Runs a gather or a scatter from `first` to `second`. `share` is the number of elements of each
+  /// block if `table` is empty.
   static task<> gather_or_scatter(
       Channel net,
       function_pointer<task<>(Channel, any_buffer, any_buffer, partition, int)> algorithm,
@@ -233,7 +236,7 @@ struct call_body {
     }
     return all_to_all_v(net, algorithm, in, out, std::move(sends), std::move(receives));
   }
-  /// all_to_all with counts, or in place.
+  /// Runs an all_to_all whose blocks have different lengths, or which works in place.
   static task<> all_to_all_v(
       Channel net,
       function_pointer<task<>(Channel, any_buffer, partition, any_buffer, partition)> algorithm,

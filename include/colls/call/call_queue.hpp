@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// call_queue: numbers, starts, defers and ends the calls of one communicator.
+// call_queue: numbers, starts, defers and ends the calls of one communicator. A deferred call waits
+// in call order until fewer calls run or less working memory is in use.
 
 #include <colls/base/options.hpp>
 #include <colls/call/call.hpp>
@@ -15,10 +16,11 @@ struct algorithm_info;
 
 namespace colls::detail {
 
-/// A call's fingerprint, which is equal on all ranks, and the initial record of such a call.
+/// The fingerprint of a call, which contains the arguments that must be equal on all ranks, and the
+/// initial record of such a call.
 struct cached_call {
   fingerprint call_fingerprint;
-  operation_record record;  // copied into each call, which takes fewer stores than filling one in
+  operation_record record;  // copied into each call, which is faster than filling one in
 
   cached_call() = default;
   explicit cached_call(const fingerprint& agreed, const algorithm_choice& choice = {})
@@ -32,25 +34,25 @@ struct cached_call {
   }
 };
 
-/// Caches the last few distinct calls of a communicator, since a program repeats few different
-/// ones. Its keys are fingerprints: the choice of an algorithm depends only on values that are
-/// equal on all ranks.
+/// A cache of the last few distinct calls of a communicator, because a program repeats few
+/// different calls. The keys are fingerprints, because the choice of an algorithm depends only on
+/// values that are equal on all ranks.
 class call_cache {
  public:
   struct entry {
-    fingerprint requested;  // with the caller's pinned choice in place of the final one
+    fingerprint requested;  // with the choice that the caller pinned, not the final one
     cached_call cached;
     const algorithm_info* algorithm = nullptr;
     bool is_frameless = false;
   };
 
-  /// Returns the last call of that collective if its request was equal, else null. Inlined, so that
-  /// the request is compared without being stored.
+  /// Returns the entry of the last call of the same collective if that call's request was equal,
+  /// else null. Inlined, so that the request is compared without being stored.
   [[gnu::always_inline]] const entry* find_last(const fingerprint& requested) const {
     const entry& last = entries_[last_[static_cast<std::size_t>(requested.operation)]];
     return last.requested == requested ? &last : nullptr;
   }
-  /// Returns the cached call with an equal request, or null.
+  /// Returns the entry of a call with an equal request, or null if there is none.
   const entry* find(const fingerprint& requested) {
     for (std::size_t i = 0; i < max_entries; ++i) {
       if (entries_[i].requested != requested) continue;
@@ -74,11 +76,11 @@ class call_cache {
 
   entry entries_[max_entries];
   std::size_t newest_ = 0;
-  std::uint8_t last_[32] = {};  // by collective
+  std::uint8_t last_[32] = {};  // the index of the last used entry, by collective
 };
 
-/// One rank's side of a communicator, independent of its transport. Its address does not change
-/// while calls are in flight.
+/// One rank's side of a communicator, independent of the transport. The address of this object does
+/// not change while calls are in flight.
 class call_queue : public call_owner {
  public:
   call_queue(const call_queue&) = delete;
@@ -91,16 +93,16 @@ class call_queue : public call_owner {
   const node_map& nodes() {
     return state_.nodes([&](int rank) { return host_of(rank); });
   }
-  /// Sets the costs by which algorithms are chosen. They have to be equal on all ranks, and no call
-  /// may be in flight.
+  /// Sets the network costs by which algorithms are chosen. The costs must be equal on all ranks,
+  /// and no call may be in flight.
   void set_costs(const network_cost& net) {
     const bool has_levels = net.far != link_cost{};
     tuning_.set(net, has_levels && nodes().nodes() > 1 ? nodes().max_node_size() : 0);
     cache_.clear();
   }
   bool is_world() const { return is_world_; }
-  /// This rank's number among the ranks of its host: the one that the launcher gave, else its
-  /// position in rank order.
+  /// Returns this rank's number among the ranks of its machine. This is the number that the
+  /// launcher gave, else the position in rank order.
   int local_rank() {
     return local_rank_ >= 0 ? local_rank_ : nodes().position_of(state_.rank()).local_rank;
   }
@@ -116,7 +118,7 @@ class call_queue : public call_owner {
     return make<Call>(initial);
   }
 
-  /// Refuses an invalid call. It takes no sequence number and sends nothing.
+  /// Refuses an invalid call. The call takes no sequence number and sends nothing.
   template <class T>
   [[gnu::noinline, gnu::cold]] operation<T> refuse(call<T>* new_call, failure reason) {
     reason.observer = matcher_.rank();
@@ -127,7 +129,8 @@ class call_queue : public call_owner {
     return operation<T>(new_call);
   }
 
-  /// Makes, numbers and starts the call of a collective. `prepare(call)` makes its body.
+  /// Makes, numbers and starts the call of a collective. `prepare(call)` makes the body of the
+  /// call.
   template <class Call, class Prepare>
   [[gnu::always_inline]] operation<typename Call::value_type> begin(const cached_call& cached,
                                                                     const options& opts,
@@ -139,8 +142,8 @@ class call_queue : public call_owner {
     std::unique_ptr<Call> holder(new_call);
     new_call->sequence = state_.take_sequence(cached.call_fingerprint, cached.record.hash);
     new_call->working_bytes = working_bytes;
-    // From here on an exception drops the handle, which revokes the communicator: peers must not
-    // wait for this sequence number.
+    // From here on, an exception drops the handle, which revokes the communicator. This is
+    // necessary because the peers must not wait for this sequence number.
     const auto make_handle = [&] { return operation<T>(holder.release()); };
     try {
       enter(*new_call, opts);
@@ -153,15 +156,15 @@ class call_queue : public call_owner {
     if (can_admit(*new_call)) {
       admit(*new_call);
     } else {
-      new_call->last_progress = never;  // it makes no progress before it is admitted
+      new_call->last_progress = never;  // a deferred call makes no progress
       if (first_deferred_ == nullptr) first_deferred_ = new_call;
     }
     wake_driver();
     return started;
   }
 
-  /// Starts a point-to-point call, which takes no sequence number. Its deadline ends only this
-  /// call, unless a peer has matched it: then the communicator is revoked.
+  /// Starts a point-to-point call, which takes no sequence number. When its deadline passes, only
+  /// this call fails. If a peer has matched the call already, the communicator is revoked as well.
   template <class T, class Body>
   operation<T> begin_point_to_point(call<T>* new_call, std::uint64_t tag, const options& opts,
                                     Body body) {
@@ -190,7 +193,7 @@ class call_queue : public call_owner {
     wake_driver();
   }
 
-  /// Ends all calls in flight with `closed` and accepts no more calls.
+  /// Ends all calls in flight with `errc::closed` and accepts no more calls.
   void shut_down() {
     if (!std::exchange(is_open_, false)) return;
     failure reason(errc::closed, "this rank has closed the communicator");
@@ -201,7 +204,8 @@ class call_queue : public call_owner {
       first_deferred_ = nullptr;
       oldest->cancel(reason);
     }
-    // Peers wait for the sequence numbers that were taken.
+    // The communicator is revoked because peers wait for the calls whose sequence numbers were
+    // taken.
     if (numbered) matcher_.revoke(state_, reason);
     state_.closing = true;
     matcher_.remove(state_);
@@ -216,10 +220,10 @@ class call_queue : public call_owner {
         is_world_(is_world) {
     matcher_.add(state_);
   }
-  ~call_queue() = default;  // the derived class has called `shut_down`
+  ~call_queue() = default;  // the derived class must have called `shut_down`
 
   virtual time_point now() const = 0;
-  /// The host of a rank of the world.
+  /// Returns the machine of a rank of the world.
   virtual int host_of(int rank) const = 0;
   void call_ended(call_base& ended_call) noexcept override {
     if (first_deferred_ == &ended_call) first_deferred_ = next_deferred(ended_call);
@@ -233,8 +237,9 @@ class call_queue : public call_owner {
   call_cache& cache() { return cache_; }
 
  private:
-  // Calls beyond these limits are deferred, in call order, which bounds the working memory. The
-  // oldest call always runs, so the limits need not be equal on all ranks.
+  // Limits on the calls that run at once and on their working memory. Calls beyond a limit are
+  // deferred and start in call order. The oldest call always runs, so the limits need not be equal
+  // on all ranks.
   static constexpr int max_running = 64;
   static constexpr std::size_t max_running_bytes = 32 << 20;
 
@@ -285,7 +290,8 @@ class call_queue : public call_owner {
   }
 
   [[gnu::noinline]] void admit_deferred() {
-    // A call that ends at once calls this function again, from within the loop.
+    // If `admit` completes a call at once, that call invokes this function again from within the
+    // loop below.
     if (std::exchange(is_admitting_, true)) return;
     while (first_deferred_ != nullptr) {
       call_base& next = *first_deferred_;
@@ -304,12 +310,14 @@ class call_queue : public call_owner {
     }
     is_admitting_ = false;
   }
-  /// Returns the first call of this communicator in the list that begins with `record`, or null.
+  /// Returns the first call of this communicator in the list that begins with `record`, or null if
+  /// there is none.
   call_base* first_own_call(operation_record* record) const {
     while (record != nullptr && record->communicator != &state_) record = record->next;
     return static_cast<call_base*>(record);
   }
-  /// Returns the next collective call of this communicator, or null.
+  /// Returns the first collective call of this communicator after `previous`, or null if there is
+  /// none.
   call_base* next_deferred(const call_base& previous) const {
     call_base* next = first_own_call(previous.next);
     while (next != nullptr && next->hash == 0) next = first_own_call(next->next);
@@ -324,7 +332,7 @@ class call_queue : public call_owner {
   bool is_world_;
   int local_rank_ = -1;
   bool is_open_ = true;
-  call_base* first_deferred_ = nullptr;  // this and all later collective calls are deferred
+  call_base* first_deferred_ = nullptr;  // all collective calls from here on are deferred
   bool is_admitting_ = false;
   int running_ = 0;
   std::size_t running_bytes_ = 0;

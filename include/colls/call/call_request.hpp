@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// call_request: the fingerprint and the selection query of a call, and the checks that several
-// collectives share. Most functions are inlined, since every call runs them.
+// call_request: makes the fingerprint of a call (the arguments that must be equal on all ranks) and
+// its selection query (the values on which the choice of an algorithm depends), and makes the
+// checks that several collectives share. Most functions are inlined, because every call runs them.
 
 #include <colls/base/options.hpp>
 #include <colls/base/partition.hpp>
@@ -16,12 +17,14 @@ namespace colls::detail {
 
 // ---- fingerprint and query
 
-/// What the caller has pinned by options. Fields that are 0 are left to the selection.
+/// Returns the choices that the caller has pinned by options. The selection chooses the fields that
+/// are 0.
 inline algorithm_choice pinned_choice(const options& opts) {
   return {opts.algorithm, opts.segment, 0, opts.radix};
 }
 
-/// Writes a choice, or the part of it that the caller has pinned, into a fingerprint.
+/// Writes a choice of an algorithm, or the part of the choice that the caller has pinned, into a
+/// fingerprint.
 [[gnu::always_inline]] inline void set_choice(fingerprint& target, const algorithm_choice& choice) {
   target.algorithm = choice.id;
   target.segment = choice.segment;
@@ -40,8 +43,8 @@ inline algorithm_choice pinned_choice(const options& opts) {
           true};
 }
 
-/// The fingerprint of a call before the selection. The caller's pinned choice takes the place of
-/// the final one.
+/// Returns the fingerprint of a call before the selection. The fingerprint contains the choice that
+/// the caller has pinned, not the final one.
 [[gnu::always_inline]] inline fingerprint fingerprint_of(collective coll, std::uint32_t type,
                                                          std::size_t element_size,
                                                          std::size_t count, int root,
@@ -90,8 +93,9 @@ inline partition partition_of(const std::vector<std::size_t>& offsets, std::size
   return offsets.empty() ? partition::blocks(block, ranks)
                          : partition::from_offsets(offsets.data(), ranks);
 }
-/// Requires that two buffers of one element type have equal length, and are the same or disjoint.
-/// The inlined test accepts most pairs; the calls after it find out what is wrong with the others.
+/// Requires that two buffers of one element type have equal length, and are either the same buffer
+/// or disjoint. The inlined test accepts most pairs. The checks after this test find out what is
+/// wrong with the other pairs.
 [[gnu::always_inline]] inline void check_pair(checks& check, const any_buffer& in,
                                               const any_buffer& out) {
   const auto a = reinterpret_cast<std::uintptr_t>(in.data());
@@ -106,7 +110,8 @@ inline partition partition_of(const std::vector<std::size_t>& offsets, std::size
   if (root >= 0 && root < ranks) return;
   check.require(false, "root %d is not in 0..%d", root, ranks - 1);
 }
-/// Requires one valid count per rank. No offsets mean equal blocks, which need no check.
+/// Requires one valid count per rank. If `offsets` is empty, all blocks are equal and need no
+/// check.
 inline void check_counts(checks& check, const std::vector<std::size_t>& offsets, int ranks,
                          std::size_t element_size) {
   if (offsets.empty()) return;

@@ -13,8 +13,8 @@
 
 namespace colls {
 
-/// Several buffers of one element type that one call reduces: `all_reduce(group{a, b, c})`. Refers
-/// to the buffers, which have to outlive the call.
+/// Several buffers of one element type that one call reduces: `all_reduce(group{a, b, c})`. The
+/// group only refers to the buffers, which have to outlive the call.
 template <class... Ranges>
 struct group {
   static_assert(sizeof...(Ranges) > 0 && (writable_range<Ranges> && ...),
@@ -38,7 +38,7 @@ namespace detail {
 template <class T>
 inline constexpr bool is_options = std::is_same_v<std::remove_cvref_t<T>, options>;
 
-/// Fails to compile, with one sentence, if an operation cannot take the element type.
+/// Makes the compilation fail, with one sentence, if an operation cannot reduce the element type.
 template <class T, class Op>
 constexpr void check_op() {
   static_assert(
@@ -52,12 +52,13 @@ constexpr void check_op() {
       "colls: an operation is copied into the call: at most 64 bytes, trivially copyable");
 }
 
-/// A transport whose library has this reduction built in, so that no kernel is needed for it.
+/// Satisfied if the transport's library has this reduction built in, so that the reduction needs no
+/// kernel.
 template <class Transport, collective Coll, class T, class Op>
 concept native_reduction = requires { requires Transport::template has_reduction<Coll, T, Op>; };
 
-/// Owns the core of a communicator. Access throws if there is none, as in a default-constructed or
-/// moved-from communicator.
+/// A pointer that owns the core of a communicator. Access throws if there is no core, as in a
+/// default-constructed or moved-from communicator.
 template <class Core>
 class core_owner : public std::unique_ptr<Core> {
  public:
@@ -76,74 +77,79 @@ class core_owner : public std::unique_ptr<Core> {
 
 }  // namespace detail
 
-/// An ordered group of ranks, and the calls on it.
+/// An ordered group of ranks, and the calls on this group.
 ///
-/// All ranks make the same collective calls in the same order. Element counts and types, reduction
-/// operations, roots, and all options but `timeout` have to be equal on all ranks. Otherwise the
-/// call ends with `errc::mismatch` on all ranks.
+/// All ranks must make the same collective calls in the same order. Element counts and types,
+/// reduction operations, roots, and all options except `timeout` must be equal on all ranks.
+/// Otherwise the call fails with `errc::mismatch` on all ranks.
 ///
-/// Every call starts at once and returns an `operation`. Await it, or keep it and await it later;
-/// operations can be awaited in any order. Buffers have to stay alive until their operation has
-/// ended. If an operation fails, awaiting it throws `colls::error`. An invalid argument is
-/// `errc::invalid_argument` on the rank that passed it: nothing is sent, and the communicator stays
-/// usable.
+/// Every call starts at once and returns an `operation`. Await the operation, or keep it and await
+/// it later. Operations can be awaited in any order. Buffers must stay alive until their operation
+/// has ended. Awaiting an operation that has failed throws `colls::error`. If a rank passes an
+/// invalid argument, the operation fails with `errc::invalid_argument` on that rank, which sends
+/// nothing and can still use the communicator.
 ///
 /// Every call takes `options` as its last argument. A template argument pins an algorithm at
 /// compile time: `all_reduce<algorithm::ring>(data)`.
 ///
-/// A communicator belongs to one thread, the one that runs its executor. A call from another thread
-/// is refused while the first waits.
+/// A communicator belongs to one thread, which is the thread that runs its executor. A call from
+/// another thread is refused while that thread waits.
 template <class Transport>
 class communicator {
  public:
   using transport_type = Transport;
 
-  /// Makes an empty communicator. Ranks outside of a `group` or `split` get one. Calls on it throw.
+  /// Makes an empty communicator, on which every call throws. Ranks outside of a `group` or `split`
+  /// get an empty communicator.
   communicator() = default;
   explicit communicator(std::unique_ptr<detail::core<Transport>> impl);
   communicator(communicator&&) noexcept;
   communicator& operator=(communicator&&) noexcept;
   ~communicator();
 
-  /// Whether it is not empty.
+  /// Returns whether the communicator is not empty.
   explicit operator bool() const { return core_ != nullptr; }
 
-  /// This rank's number in the communicator, from 0.
+  /// Returns this rank's number in the communicator, counted from 0.
   int rank() const { return core_->state().rank(); }
-  /// The number of ranks.
+  /// Returns the number of ranks.
   int size() const { return core_->state().size(); }
-  /// The number of this rank's host among the hosts of the communicator, from 0.
+  /// Returns the number of this rank's machine among the machines of the communicator, counted from
+  /// 0.
   int node() const { return core_->nodes().position_of(rank()).node; }
-  /// The number of hosts.
+  /// Returns the number of machines on which the communicator has ranks.
   int nodes() const { return core_->nodes().nodes(); }
-  /// This rank's number among the communicator's ranks on its host, from 0.
+  /// Returns this rank's number among the communicator's ranks on its machine, counted from 0.
   int local_rank() const { return core_->local_rank(); }
-  /// The number of the communicator's ranks on this rank's host.
+  /// Returns the number of the communicator's ranks on this rank's machine.
   int local_size() const { return core_->nodes().node_size(node()); }
-  /// The rank in the world of a rank of this communicator.
+  /// Returns the rank in the world of a rank of this communicator.
   int world_rank(int rank) const { return core_->state().world_rank(rank); }
-  /// The transport that moves the messages.
+  /// Returns the transport that moves the messages.
   Transport& net() const { return core_->net(); }
-  /// The selection of algorithms, with the network costs that it uses.
+  /// Returns the object that selects algorithms, which also contains the network costs.
   const colls::tuning& tuning() const { return core_->tuning(); }
-  /// Sets the network costs by which algorithms are chosen. Call it with equal costs on all ranks
-  /// while no operation is in flight.
+  /// Sets the network costs by which algorithms are chosen. All ranks must pass equal costs while
+  /// no operation is in flight.
   void set_costs(const network_cost& net) { core_->set_costs(net); }
   /// Measures the costs of the network with messages between the ranks, which takes some
-  /// milliseconds. Afterwards algorithms are chosen by the measured costs, on this communicator and
-  /// on those made from it later. A collective call; await it before the next call.
+  /// milliseconds. Afterwards the measured costs decide which algorithms are chosen, on this
+  /// communicator and on communicators that are made from it later. This is a collective call,
+  /// which must be awaited before the next call.
   operation<> measure(const options& opts = {}) { return core_->measure(opts); }
-  /// Returns the algorithm that a call would take, and the predicted time of each algorithm that
-  /// could do it. `bytes` is the size of the whole vector, for all_to_all that of one rank's data.
-  /// For a reduction the operation is assumed to commute. A local function that sends nothing.
+  /// Returns the algorithm that a call would use, and the predicted time of each algorithm that
+  /// could do the call. `bytes` is the size of the whole vector, or of one rank's data for
+  /// all_to_all. A reduction is assumed to have a commutative operation. This function is local and
+  /// sends nothing.
   explanation explain(collective coll, std::uint64_t bytes, const options& opts = {}) const {
     return core_->explain(coll, bytes, opts);
   }
 
-  /// Allocates `count` elements, whose bytes are zero, in memory that the other ranks of this host
-  /// can read and write while an operation on it lasts. Operations on large buffers then need no
-  /// intermediate copy. A local function: ranks may allocate different lengths. On a communicator
-  /// for device memory it allocates on that device. Throws `errc::not_enough_memory`.
+  /// Allocates `count` elements, all bytes of which are zero, in memory that the other ranks of
+  /// this machine can read and write during an operation on this memory. Operations on large
+  /// buffers then need no intermediate copy. This function is local, so ranks may allocate
+  /// different lengths. A communicator for device memory allocates on its device. Throws
+  /// `errc::not_enough_memory`.
   template <supported_type T>
   shared_buffer<T, transport_memory_t<Transport>> allocate(std::size_t count) {
     std::shared_ptr<std::byte> memory;
@@ -157,8 +163,8 @@ class communicator {
   }
 
   /// Returns `count` elements of `memory`, from element `first` on, as data for calls on this
-  /// communicator only. Without the two it is all of `memory`. Throws `errc::invalid_argument` if
-  /// `memory` has fewer elements.
+  /// communicator only. The overload without `first` and `count` returns all elements. Throws
+  /// `errc::invalid_argument` if `memory` has too few elements.
   template <supported_type T>
   registered_buffer<T, transport_memory_t<Transport>> register_buffer(
       shared_buffer<T, transport_memory_t<Transport>>& memory, std::size_t first,
@@ -194,7 +200,7 @@ class communicator {
     return all_reduce<Pinned>(std::forward<Data>(data), plus{}, opts);
   }
   /// Afterwards `out` on every rank is the elementwise reduction of all ranks' `in`. `in` and `out`
-  /// have equal length. They may be the same memory, but may not overlap in part.
+  /// must have equal length. They may be the same memory, but must not overlap partially.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             class Op = plus>
     requires(!detail::is_options<Op>)
@@ -207,8 +213,8 @@ class communicator {
   operation<> all_reduce(In&& in, Out&& out, const options& opts) {
     return all_reduce<Pinned>(std::forward<In>(in), std::forward<Out>(out), plus{}, opts);
   }
-  /// Reduces each buffer of the group over all ranks, in place, as one operation. Groups have equal
-  /// shapes on all ranks.
+  /// Reduces each buffer of the group over all ranks, in place, as one operation. The groups of all
+  /// ranks must have the same number of buffers, with the same lengths.
   template <algorithm Pinned = algorithm::automatic, class... Ranges, class Op = plus>
     requires(!detail::is_options<Op>)
   operation<> all_reduce(const colls::group<Ranges...>& buffers, Op op = {},
@@ -229,8 +235,8 @@ class communicator {
     return all_reduce<Pinned>(buffers, plus{}, opts);
   }
 
-  /// Afterwards the root's `data` is the elementwise reduction of all ranks' `data`. On the other
-  /// ranks it is unchanged.
+  /// Afterwards the root's `data` is the elementwise reduction of all ranks' `data`. The `data` of
+  /// the other ranks is unchanged.
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
     requires(!detail::is_options<Op>)
   operation<> reduce(Data&& data, int root, Op op = {}, const options& opts = {}) {
@@ -241,8 +247,8 @@ class communicator {
   operation<> reduce(Data&& data, int root, const options& opts) {
     return reduce<Pinned>(std::forward<Data>(data), root, plus{}, opts);
   }
-  /// Afterwards the root's `out` is the elementwise reduction of all ranks' `in`, of equal length.
-  /// The other ranks may pass `none` as `out`.
+  /// Afterwards the root's `out` is the elementwise reduction of all ranks' `in`, which has the
+  /// same length. The other ranks may pass `none` as `out`.
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out, class Op = plus>
     requires((readable_range<Out> || detail::is_none<Out>) && !detail::is_options<Op>)
   operation<> reduce(In&& in, Out&& out, int root, Op op = {}, const options& opts = {}) {
@@ -256,8 +262,8 @@ class communicator {
     return reduce<Pinned>(std::forward<In>(in), std::forward<Out>(out), root, plus{}, opts);
   }
 
-  /// `in` is size() blocks of out.size() elements. Afterwards `out` on rank r is the reduction of
-  /// all ranks' block r.
+  /// Afterwards `out` on rank r is the elementwise reduction of all ranks' block r of `in`. `in`
+  /// consists of size() blocks of out.size() elements each.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             class Op = plus>
     requires(!detail::is_options<Op>)
@@ -270,8 +276,8 @@ class communicator {
   operation<> reduce_scatter(In&& in, Out&& out, const options& opts) {
     return reduce_scatter<Pinned>(std::forward<In>(in), std::forward<Out>(out), plus{}, opts);
   }
-  /// reduce_scatter with blocks of different lengths: block r has counts[r] elements. `counts` has
-  /// to be equal on all ranks.
+  /// Does a reduce_scatter of blocks of different lengths. Block r has counts[r] elements. `counts`
+  /// must be equal on all ranks.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             readable_range Counts, class Op = plus>
     requires(!detail::is_options<Op>)
@@ -289,7 +295,7 @@ class communicator {
                                     opts);
   }
 
-  /// Afterwards `data` on rank r is the reduction of the `data` of ranks 0 to r.
+  /// Afterwards `data` on rank r is the elementwise reduction of the `data` of ranks 0 to r.
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
     requires(!detail::is_options<Op>)
   operation<> scan(Data&& data, Op op = {}, const options& opts = {}) {
@@ -301,8 +307,8 @@ class communicator {
   operation<> scan(Data&& data, const options& opts) {
     return scan<Pinned>(std::forward<Data>(data), plus{}, opts);
   }
-  /// Afterwards `data` on rank r is the reduction of the `data` of ranks 0 to r-1. On rank 0 it is
-  /// unchanged.
+  /// Afterwards `data` on rank r is the elementwise reduction of the `data` of ranks 0 to r-1.
+  /// `data` on rank 0 is unchanged.
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
     requires(!detail::is_options<Op>)
   operation<> exscan(Data&& data, Op op = {}, const options& opts = {}) {
@@ -323,14 +329,14 @@ class communicator {
     return core_->broadcast(type_of<Data>(), output(std::forward<Data>(data), opts), root,
                             pin_algorithm<collective::broadcast, Pinned>(opts));
   }
-  /// Ends on a rank only after every rank has called it.
+  /// Completes on a rank only after every rank has called it.
   template <algorithm Pinned = algorithm::automatic>
   operation<> barrier(const options& opts = {}) {
     return core_->barrier(pin_algorithm<collective::barrier, Pinned>(opts));
   }
 
-  /// `out` is size() blocks of in.size() elements. Afterwards block r of `out` is rank r's `in`, on
-  /// every rank. `in` may be this rank's block of `out`.
+  /// Afterwards block r of `out` is rank r's `in`, on every rank. `out` consists of size() blocks
+  /// of in.size() elements each. `in` may be exactly this rank's block of `out`.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
   operation<> all_gather(In&& in, Out&& out, const options& opts = {}) {
     check_same_element<In, Out>();
@@ -338,8 +344,8 @@ class communicator {
                              output(std::forward<Out>(out), opts), {},
                              pin_algorithm<collective::all_gather, Pinned>(opts));
   }
-  /// all_gather with blocks of different lengths: rank r's `in` has counts[r] elements. `counts`
-  /// has to be equal on all ranks.
+  /// Does an all_gather of blocks of different lengths. Rank r's `in` has counts[r] elements.
+  /// `counts` must be equal on all ranks.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             readable_range Counts>
   operation<> all_gather_v(In&& in, Out&& out, const Counts& counts, const options& opts = {}) {
@@ -359,8 +365,8 @@ class communicator {
         type_of<In>(), input(std::forward<In>(in), opts), output(std::forward<Out>(out), opts), {},
         root, pin_algorithm<collective::gather, Pinned>(opts));
   }
-  /// gather with blocks of different lengths: rank r's `in` has counts[r] elements. `counts` has to
-  /// be equal on all ranks.
+  /// Does a gather of blocks of different lengths. Rank r's `in` has counts[r] elements. `counts`
+  /// must be equal on all ranks.
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out,
             readable_range Counts>
     requires(readable_range<Out> || detail::is_none<Out>)
@@ -381,8 +387,8 @@ class communicator {
         type_of<Out>(), output(std::forward<Out>(out), opts), input(std::forward<In>(in), opts), {},
         root, pin_algorithm<collective::scatter, Pinned>(opts));
   }
-  /// scatter with blocks of different lengths: rank r's `out` has counts[r] elements. `counts` has
-  /// to be equal on all ranks.
+  /// Does a scatter of blocks of different lengths. Rank r's `out` has counts[r] elements. `counts`
+  /// must be equal on all ranks.
   template <algorithm Pinned = algorithm::automatic, class In, readable_range Counts,
             readable_range Out>
     requires(readable_range<In> || detail::is_none<In>)
@@ -394,8 +400,8 @@ class communicator {
         detail::offsets_of(counts), root, pin_algorithm<collective::scatter, Pinned>(opts));
   }
 
-  /// `in` and `out` are size() blocks of equal length. Afterwards block i of rank j's `out` is
-  /// block j of rank i's `in`.
+  /// Afterwards block i of rank j's `out` is block j of rank i's `in`. `in` and `out` consist of
+  /// size() blocks of equal length.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
   operation<> all_to_all(In&& in, Out&& out, const options& opts = {}) {
     check_same_element<In, Out>();
@@ -403,8 +409,8 @@ class communicator {
                              output(std::forward<Out>(out), opts), {}, {},
                              pin_algorithm<collective::all_to_all, Pinned>(opts));
   }
-  /// all_to_all with blocks of different lengths: this rank sends send_counts[j] elements to rank j
-  /// and receives recv_counts[i] elements from rank i. send_counts[j] on rank i has to equal
+  /// Does an all_to_all of blocks of different lengths. This rank sends send_counts[j] elements to
+  /// rank j and receives recv_counts[i] elements from rank i. send_counts[j] on rank i must equal
   /// recv_counts[i] on rank j.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range SendCounts,
             readable_range Out, readable_range RecvCounts>
@@ -419,16 +425,16 @@ class communicator {
 
   // ---- point to point
 
-  /// Sends `data` to rank `dest`. Ends when `data` can be reused, which does not mean that the
-  /// message was received. Messages between two ranks with the same tag, which is 0 or more, arrive
-  /// in order.
+  /// Sends `data` to rank `dest`. Completes when `data` can be reused, which does not mean that the
+  /// message was received. `tag` must not be negative. Messages between two ranks with the same tag
+  /// arrive in order.
   template <readable_range Data>
   operation<> send(Data&& data, int dest, int tag = 0, const options& opts = {}) {
     return core_->send(input(std::forward<Data>(data), opts), dest, tag, opts);
   }
   /// Receives the next message with this source and tag into `data`. `any_source` matches a message
-  /// of any rank. The message may be shorter than `data`: the result has its source and its number
-  /// of elements. A longer one is `errc::truncated`.
+  /// of any rank. The message may be shorter than `data`, so the result contains the number of its
+  /// elements, along with its source. A longer message is an error, `errc::truncated`.
   template <readable_range Data>
   operation<received> recv(Data&& data, peer source, int tag = 0, const options& opts = {}) {
     return core_->recv(output(std::forward<Data>(data), opts), source, tag, opts);
@@ -444,12 +450,12 @@ class communicator {
   // ---- communicators
 
   /// Afterwards the ranks of each color have a communicator of their own, in which they are ordered
-  /// by key, then by rank. A rank with a negative color gets an empty one.
+  /// by key and, for equal keys, by rank. A rank with a negative color gets an empty communicator.
   operation<communicator> split(int color, int key = 0, const options& opts = {}) {
     return core_->split(collective::split, color, key, 0, opts);
   }
   /// Afterwards the listed ranks have a communicator of their own, in the order of the list. The
-  /// others get an empty one. Every rank calls it, with an equal list.
+  /// other ranks get an empty communicator. All ranks must call this function with the same list.
   template <readable_range Ranks>
   operation<communicator> group(const Ranks& ranks, const options& opts = {}) {
     int position = 0;
@@ -474,29 +480,31 @@ class communicator {
     }
     return core_->split(collective::group, own_position < 0 ? -1 : 0, own_position, list, opts);
   }
-  /// Makes another communicator of the same ranks. Calls on the two do not match each other.
+  /// Makes another communicator of the same ranks. Calls on the new communicator do not match calls
+  /// on this one.
   operation<communicator> dup(const options& opts = {}) {
     return core_->split(collective::dup, 0, rank(), 0, opts);
   }
   /// Makes another communicator of the same ranks on another executor, with connections of its own,
   /// for use by a second thread. No thread may run that executor before this operation has ended.
-  /// From then on one thread runs it, uses the communicator, and closes it.
+  /// From then on, one thread must run the executor, use the new communicator, and close it.
   template <class Executor>
     requires(!detail::is_options<Executor>)
   operation<communicator> dup(const Executor& executor, const options& opts = {}) {
     return core_->dup(executor, opts);
   }
 
-  /// Makes another communicator of the same ranks, on a transport that is layered on this one's,
-  /// for memory of another kind. `make(transport)` returns that transport, given a `shared_ptr` to
-  /// this one's. `shape` has to be equal on all ranks.
+  /// Makes another communicator of the same ranks for a different kind of memory. The new
+  /// communicator uses a transport that is layered on this one's, that is, moves its messages
+  /// through it. `make(transport)` gets a `shared_ptr` to this communicator's transport and returns
+  /// the new transport. `shape` must be equal on all ranks.
   template <class Make>
   auto attach(std::uint64_t shape, const Make& make, const options& opts = {}) {
     return core_->attach(make(core_->shared_net()), shape, opts);
   }
 
-  /// Revokes the communicator: ends its operations with `errc::revoked` on all ranks. Their errors
-  /// contain `reason`. Later calls fail in the same way.
+  /// Revokes the communicator. Its operations then fail with `errc::revoked` on all ranks, and so
+  /// do later calls. Their errors contain `reason`.
   void revoke(const char* reason) {
     if (!core_->is_open()) return;
     failure revocation(errc::revoked, reason);
@@ -507,9 +515,10 @@ class communicator {
   const failure* failed() const {
     return core_->state().failed() ? &core_->state().reason() : nullptr;
   }
-  /// Closes this rank's side, which accepts no more calls. Does not end any peer's operation.
-  /// Closing the world also closes its connections, once all outgoing data is written. The wait for
-  /// the peers ends at the deadline, without one at the timeout of the world.
+  /// Closes this rank's side of the communicator, which then accepts no more calls. Does not end
+  /// any peer's operation. Closing the world also closes its connections, once all outgoing data is
+  /// written. The operation waits for the peers until `deadline`, or until the timeout of the world
+  /// if no deadline is given.
   operation<> close(time_span deadline = {});
 
   // ---- for `sync_wait(comm, task)`
@@ -531,8 +540,8 @@ class communicator {
 
   using memory_space = transport_memory_t<Transport>;
 
-  /// Returns the range as an `any_buffer`. If the call cannot use it, or cannot use the stream of
-  /// the options, returns an `unusable_buffer`, which `checks` turns into an error.
+  /// Returns the range as an `any_buffer`. If the call cannot use the range, or cannot use the
+  /// stream of the options, returns an `unusable_buffer`, which `checks` turns into an error.
   template <class Range>
   any_buffer input(Range&& data, const options& opts) const {
     if constexpr (detail::is_registered<std::remove_cvref_t<Range>>) {
@@ -561,7 +570,8 @@ class communicator {
     return input(std::forward<Range>(data), opts);
   }
 
-  /// Returns 0 for an unsupported type, for which `check_range` fails to compile with one sentence.
+  /// Returns the id of the element type, or 0 for an unsupported type. `check_range` refuses an
+  /// unsupported type at compile time, with one sentence.
   template <class T>
   static constexpr std::uint32_t element_id() {
     if constexpr (supported_type<T>) {
@@ -575,13 +585,14 @@ class communicator {
     return element_id<range_element_t<Range>>();
   }
 
-  /// Returns the options with the algorithm of the template argument, or the options unchanged.
+  /// Returns the options with the algorithm of the template argument, or the options unchanged if
+  /// no algorithm is given.
   template <collective Coll, algorithm Pinned, bool Commutes = true>
   static decltype(auto) pin_algorithm(const options& opts) {
     if constexpr (Pinned == algorithm::automatic) {
       return opts;
     } else {
-      constexpr bool is_native = Pinned == algorithm::native;  // checked when the call is made
+      constexpr bool is_native = Pinned == algorithm::native;  // checked at run time
       constexpr bool is_supported = is_native || detail::has_algorithm(Coll, Pinned, true);
       static_assert(is_supported, "colls: this collective has no such algorithm");
       static_assert(!is_supported || is_native || detail::has_algorithm(Coll, Pinned, Commutes),
@@ -593,7 +604,8 @@ class communicator {
     }
   }
 
-  // Erases the type of the user's operation. The result refers to it, until the call copies it.
+  // Erases the type of the user's operation. The result refers to `op` until the call has copied
+  // it.
   template <class T, class Op>
   static decltype(auto) make_host_reduction(const Op& op, const options& opts) {
     if constexpr (std::is_empty_v<Op>) {
@@ -666,8 +678,8 @@ class communicator {
 
 #include <colls/call/split.hpp>
 
-// COLLS_COMMUNICATOR(extern, T) declares that communicators over T are compiled in another file.
-// COLLS_COMMUNICATOR(, T) compiles them.
+// COLLS_COMMUNICATOR(extern, T) declares that communicators over the transport T are compiled in
+// another file. COLLS_COMMUNICATOR(, T) compiles them in the current file.
 #define COLLS_COMMUNICATOR(where, transport)           \
   where template class colls::communicator<transport>; \
   where template class colls::detail::core<transport>; \

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// core: checks, numbers and starts a communicator's calls, independent of the user's types.
+// core: checks, numbers and starts a communicator's calls, independently of the user's types.
 
 #include <colls/call/arguments.hpp>
 #include <colls/call/call_queue.hpp>
@@ -18,10 +18,11 @@ class communicator;
 namespace detail {
 
 /// One rank's side of a communicator over a transport. Code that only makes calls does not need the
-/// complete type of the transport; the definitions are in <colls/call/start_call.hpp>.
+/// complete type of the transport, because the definitions are in <colls/call/start_call.hpp>.
 ///
-/// `type` is the id of the element type. A list of offsets is empty if all blocks are equal, else
-/// it has one more entry than there are ranks. A reduction is copied into the call.
+/// In the functions below, `type` is the id of the element type. A list of offsets is empty if all
+/// blocks are equal, else it has one more entry than there are ranks. A reduction is copied into
+/// the call.
 template <class Transport>
 class core final : public call_queue {
  public:
@@ -34,11 +35,12 @@ class core final : public call_queue {
   Transport& net() const { return *net_; }
   const std::shared_ptr<Transport>& shared_net() const { return net_; }
 
-  /// Allocates zeroed memory of the kind that calls work on. If the transport has shared windows,
-  /// the other ranks of this host can access it. Returns null if there is not enough memory.
+  /// Allocates memory of the kind that calls work on, all bytes of which are zero. If the transport
+  /// has shared windows, the other ranks of this machine can access the memory. Returns null if
+  /// there is not enough memory.
   std::shared_ptr<std::byte> allocate(std::size_t size);
 
-  /// all_reduce, scan and exscan.
+  /// Starts an all_reduce, a scan or an exscan.
   template <collective Coll>
   operation<> reduce_to_all(const reduction& op, const any_buffer& in, const any_buffer& out,
                             const options& opts);
@@ -52,7 +54,8 @@ class core final : public call_queue {
   operation<> broadcast(std::uint32_t type, any_buffer data, int root, const options& opts);
   operation<> all_gather(std::uint32_t type, any_buffer in, any_buffer out, offsets shares,
                          const options& opts);
-  /// gather and scatter. `own_block` is this rank's block of `full`, which only the root has.
+  /// Starts a gather or a scatter. `own_block` is this rank's block of `full`, which only the root
+  /// has.
   template <collective Coll>
   operation<> gather_or_scatter(std::uint32_t type, any_buffer own_block, any_buffer full,
                                 offsets shares, int root, const options& opts);
@@ -67,12 +70,13 @@ class core final : public call_queue {
   operation<received> send_recv(any_buffer outgoing, int dest, any_buffer incoming, peer source,
                                 int tag, const options& opts);
 
-  /// split, group and dup, as `coll` says. `shape` has to be equal on all ranks.
+  /// Starts a split, a group or a dup, as `coll` says. `shape` must be equal on all ranks.
   operation<communicator<Transport>> split(collective coll, int color, int key, std::uint64_t shape,
                                            const options& opts);
   template <class Executor>
   operation<communicator<Transport>> dup(const Executor& executor, const options& opts);
-  /// Makes a communicator of the same ranks on a transport that is layered on this one.
+  /// Makes a communicator of the same ranks on a transport that is layered on this one, that is,
+  /// moves its messages through it.
   template <class NewTransport>
   operation<communicator<NewTransport>> attach(std::shared_ptr<NewTransport> net,
                                                std::uint64_t shape, const options& opts);
@@ -85,16 +89,16 @@ class core final : public call_queue {
   void wake_driver() override;
   void call_ended(call_base& ended_call) noexcept override;
 
-  /// Chooses an algorithm and starts the call, or refuses it. `make_fingerprint()` returns the
-  /// fingerprint of the request (see `fingerprint_of`). `body(call, channel, algorithm)` returns
-  /// the call's coroutine. If `is_plain` and the chosen algorithm is frameless,
-  /// `prepare(frameless_call)` takes its place and no coroutine is made.
+  /// Chooses an algorithm and starts the call, or refuses the call. `make_fingerprint()` returns
+  /// the fingerprint of the request (see `fingerprint_of`). `body(call, channel, algorithm)`
+  /// returns the call's coroutine. If `is_plain` and the chosen algorithm is frameless (needs no
+  /// coroutine), `prepare(frameless_call)` is called instead of `body`.
   template <collective Coll, class MakeFingerprint, class MakeQuery, class Body, class Prepare>
   operation<> launch(const MakeFingerprint& make_fingerprint, const MakeQuery& make_query,
                      const options& opts, checks& check, std::size_t working_bytes,
                      const Body& body, bool is_plain, const Prepare& prepare);
-  /// Chooses an algorithm for a request that differs from the last one of its collective. Returns
-  /// null if `check` has failed.
+  /// Chooses an algorithm for a request that differs from the last request of the same collective.
+  /// Returns null if `check` has failed.
   template <class Table>
   const call_cache::entry* choose(const Table& table, const fingerprint& requested,
                                   const selection_query& query, const cost_model::pricing& price,

@@ -2,14 +2,15 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// frameless_call: a call whose algorithm needs no coroutine.
+// frameless_call: a call whose algorithm needs no coroutine, because it is one transport operation
+// with local work before and after it.
 
 #include <colls/algorithm/frameless.hpp>
 #include <colls/call/call.hpp>
 
 namespace colls::detail {
 
-/// Owns the algorithm object and the operation that it awaits.
+/// A call that owns the algorithm object and the operation that this object awaits.
 template <channel Channel, frameless<Channel> Algorithm>
 class frameless_call final : public call<void> {
  public:
@@ -54,8 +55,8 @@ class frameless_call final : public call<void> {
     algorithm_->algo.finish(algorithm_->net, pending_->operation);
     frameless_call::destroy_body();
   }
-  // The awaited operation has ended, but `finish` has not run. A user who drops the call may
-  // already have freed its buffers, so it must not run then.
+  // Returns false because `finish` has not run when the awaited operation has ended. `finish` must
+  // not run if the user drops the call, because the buffers may then already be freed.
   bool is_body_done() const override { return false; }
   void destroy_body() noexcept override {
     pending_.reset();

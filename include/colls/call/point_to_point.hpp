@@ -34,7 +34,7 @@ struct point_to_point_body {
     co_await transfer;
   }
 
-  /// The result of a receive that has ended. Throws its error.
+  /// Returns the result of a receive that has ended, or throws its error.
   static received received_message(const recv_operation& transfer, const call_base& owner,
                                    mutable_bytes buffer, std::size_t element_size) {
     const std::error_code ec = transfer.result();
@@ -85,8 +85,8 @@ struct point_to_point_body {
     bool start(completion& done) { return transfer->start(done); }
     std::error_code result() { return transfer->result(); }
   };
-  /// Awaits the end of an operation without taking its result, which the awaiting coroutine
-  /// inspects.
+  /// Awaits the end of an operation without taking its result. The awaiting coroutine inspects the
+  /// result itself.
   template <class Transfer>
   struct end_of {
     Transfer* transfer;

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// revoke_on_exception: revokes a communicator when its rank's main function throws.
+// revoke_on_exception: revokes a communicator, which makes its operations fail on all ranks, when
+// the main function of this rank throws.
 
 #include <colls/call/communicator.hpp>
 
@@ -20,7 +21,7 @@ inline std::string exception_text() {
     return "a rank's main threw something that is no std::exception";
   }
 }
-/// Revokes the communicator because of the exception that is being handled, so that its peers do
+/// Revokes the communicator because of the exception that is being handled, so that the peers do
 /// not wait for this rank. Returns the text of the exception.
 template <class Transport>
 std::string revoke_on_exception(communicator<Transport>& comm) {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// split: split, group, dup, attach and close. The definitions of communicator.hpp, which are
-// compiled once per transport.
+// split: implements split, group, dup, attach and close. Contains the definitions of
+// communicator.hpp that are compiled once per transport.
 
 #include <colls/algorithm/recursive_doubling.hpp>
 #include <colls/call/communicator.hpp>
@@ -17,9 +17,9 @@ namespace detail {
 /// The candidates for the ids of new communicators. They are hashes of the parent's id and of the
 /// split's sequence number, so splits of different communicators try different ids. Each rank holds
 /// its candidates until the split has ended. The ranks choose a candidate that is free on all of
-/// them, so two communicators that share a rank never have the same id. A rank on which the split
-/// fails answers messages for any candidate with the reason, because its peers may have made their
-/// communicators.
+/// them, so two communicators that share a rank never have the same id. If the split fails on this
+/// rank, the peers may still have made their communicators. Therefore this rank answers messages
+/// for any candidate with the reason of the failure.
 class id_candidates {
  public:
   static constexpr int count = 8;
@@ -48,17 +48,17 @@ class id_candidates {
       is_made_ ? matcher_.free_ids(first_ids_[i]) : matcher_.abandon_ids(first_ids_[i], reason_);
     }
   }
-  /// Called when the ranks have exchanged their requests. From then on only a lack of memory can
-  /// keep this rank from making its communicator.
+  /// Called when the ranks have exchanged their requests. From then on, only a lack of memory can
+  /// prevent this rank from making its communicator.
   void exchange_done() {
     reason_->code = errc::not_enough_memory;
     reason_->detail[0] = 0;
   }
-  /// Called when this rank has its communicator, or needs none.
+  /// Called when this rank has made its communicator, or needs none.
   void commit() { is_made_ = true; }
 
   std::uint32_t free() const { return free_; }
-  /// Returns the first candidate of the set that is free on all ranks.
+  /// Returns the first candidate in the set `free_on_all`, whose candidates are free on all ranks.
   std::uint32_t choose(std::uint32_t free_on_all) const {
     for (int i = 0; i < count; ++i) {
       if ((free_on_all >> i & 1u) != 0) return first_ids_[i];
@@ -76,7 +76,8 @@ class id_candidates {
   std::uint32_t free_ = 0;
 };
 
-/// What each rank contributes to a split. Sent as it is in memory.
+/// The data that each rank contributes to a split. The message contains the bytes of this struct as
+/// they are in memory.
 struct split_request {
   std::int32_t color = 0;
   std::int32_t key = 0;
@@ -183,7 +184,7 @@ operation<communicator<Transport>> core<Transport>::dup(const Executor& executor
                                                         const options& opts) {
   fingerprint agreed;
   agreed.operation = collective::dup;
-  agreed.shape = 1;  // tells it from a dup that shares this communicator's connections
+  agreed.shape = 1;  // 0 if the new communicator shares this one's connections
   return begin<call<communicator<Transport>>>(cached_call(agreed), opts, 0, [&](auto& call) {
     (void)(call.body = dup_body<Transport, Executor>({*net_, call}, *this, executor));
   });
@@ -212,7 +213,7 @@ operation<> core<Transport>::close(time_span deadline) {
   const bool closes_world = is_open() && is_world();
   shut_down();
   if (closes_world) {
-    // After an error the remaining messages get one second, since peers may hang.
+    // After an error, the remaining messages get only one second, because peers may hang.
     const time_point default_limit = state().failed() ? seconds : state().inactivity;
     const time_span limit = deadline ? deadline : time_span::from_nanoseconds(default_limit);
     (void)(closing->body = net_->close(limit.after(net_->now())));

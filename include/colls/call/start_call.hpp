@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// start_call: checks, numbers and starts calls. The definitions of communicator_core.hpp, which are
-// compiled once per transport.
+// start_call: checks, numbers and starts calls. Contains the definitions of communicator_core.hpp,
+// which are compiled once per transport.
 
 #include <colls/algorithm/table.hpp>
 #include <colls/base/shared_buffer.hpp>
@@ -37,7 +37,7 @@ core<Transport>::~core() {
 template <class Transport>
 std::shared_ptr<std::byte> core<Transport>::allocate(std::size_t size) {
   if constexpr (std::is_same_v<transport_memory_t<Transport>, device_memory>) {
-    return net_->allocate(size != 0 ? size : 1);  // null would mean that there is no memory
+    return net_->allocate(size != 0 ? size : 1);  // because null must mean a lack of memory
   } else if constexpr (shared_window_transport<Transport>) {
     return net_->allocate(size);
   } else {
@@ -53,9 +53,9 @@ template <class Transport>
 int core<Transport>::host_of(int rank) const {
   return net_->node_of(rank);
 }
-/// Polls once, for a caller that asks whether an operation has ended. That caller may compute next,
-/// so the driver is woken to flush what was written to peers. `net` is copied because the poll can
-/// destroy the object that made this call.
+/// Polls once, for a caller that asks whether an operation has ended. The caller may compute next,
+/// so the driver is woken to write the remaining output to the peers. `net` is copied because the
+/// poll can destroy the object that called this function.
 template <class Transport>
 void poll_once(const std::shared_ptr<Transport> net) {
   if (net->driver().poll()) net->wake_driver();
@@ -71,12 +71,12 @@ void core<Transport>::wake_driver() {
 template <class Transport>
 void core<Transport>::call_ended(call_base& ended_call) noexcept {
   call_queue::call_ended(ended_call);
-  // The coroutine that awaited the call may compute next.
+  // Sleeping peers are woken now, because the coroutine that awaited the call may compute next.
   if constexpr (waking_transport<Transport>) net_->wake_peers();
 }
 
-/// Chooses an algorithm, unless `check` has failed. Fails `check` if the pinned algorithm cannot do
-/// the call.
+/// Chooses an algorithm, unless `check` has failed. Makes `check` fail if the pinned algorithm
+/// cannot do the call.
 template <class AlgorithmTable, class Table>
 algorithm_choice choose(const Table& table, const tuning& selection, const selection_query& query,
                         const cost_model::pricing& price, const options& opts, checks& check) {
@@ -108,8 +108,8 @@ algorithm_choice choose(const Table& table, const tuning& selection, const selec
   return selection.choose(query, pinned_choice(opts), legal, price);
 }
 
-// A layered transport inherits the algorithm table of the transport below, but not its frameless
-// algorithms, since its buffers are in another memory.
+// A layered transport inherits the algorithm table of the transport below it. It does not inherit
+// the frameless algorithms, because its buffers are in a different kind of memory.
 template <class Transport>
 concept has_frameless =
     std::same_as<typename algorithm_table<basic_channel<Transport>>::transport, Transport>;
@@ -120,8 +120,9 @@ constexpr auto frameless_of() {
   }
 }
 
-/// A transport with native collectives. It uses them for calls that pin no algorithm, or pin
-/// `native` or `direct`. The chosen algorithm is the fallback where a native one cannot be used.
+/// Satisfied by a transport whose library does collectives itself (native collectives). The
+/// transport uses them for calls that pin no algorithm, or that pin `native` or `direct`. The
+/// chosen algorithm is the fallback if a native one cannot be used.
 template <class Transport>
 concept has_native_collectives = requires { requires Transport::has_native_collectives; };
 template <class Transport>
@@ -132,7 +133,7 @@ bool uses_native(const options& opts) {
   }
   return false;
 }
-/// The options for the selection, in which a native algorithm is replaced by `automatic`.
+/// Returns the options for the selection, in which `automatic` replaces a native algorithm.
 template <class Transport>
 options selectable_options(const options& opts) {
   options result = opts;
@@ -523,8 +524,9 @@ operation<> core<Transport>::all_to_all(std::uint32_t type, any_buffer in, any_b
                  "in place, both lists of counts are equal");
   }
   check.require(!overlap_partially(in, out), "in and out overlap in part");
-  // With counts, the totals of the ranks differ, so the choice cannot depend on them. The selection
-  // assumes long blocks, and lengths are compared message by message.
+  // If the caller passes counts, the totals of the ranks differ, so the choice of an algorithm
+  // cannot depend on them. The selection then assumes long blocks, and the receiver of each message
+  // compares its length with the count.
   constexpr std::size_t long_block = 64 * 1024;
   const std::size_t count = equal_blocks ? in.size() : 0;
   const auto make_fingerprint = [&] {
@@ -558,7 +560,7 @@ operation<> core<Transport>::measure(const options& opts) {
   const auto measure_costs = [](basic_channel<Transport> net, core& comm) -> task<> {
     network_cost costs = comm.tuning().costs();
     co_await detail::calibrate(net, costs);
-    costs.cores = 0;  // the measured times include the sharing of cores
+    costs.cores = 0;  // not modelled, because the measured times include sharing of cores
     comm.set_costs(costs);
   };
   return begin<call<void>>(cached_call(agreed), opts, 0, [&](auto& call) {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// channel: the interface through which an algorithm sends and receives. It is bound to one
-// operation and one lane of a transport.
+// channel: the interface through which an algorithm sends and receives. A channel binds a transport
+// to one operation and one lane; lanes separate the messages of concurrent parts of an operation.
 
 #include <colls/base/function_ref.hpp>
 #include <colls/channel/recv_reduce.hpp>
@@ -16,15 +16,17 @@
 
 namespace colls {
 
-/// A lane that no algorithm uses: none has that many. A rank that finds a peer's exposure ended
-/// receives on it until the revocation, which has the reason, ends the receive: that peer sends
-/// nothing here. In a CUDA peer group all ranks that find the epoch closed send here, too.
+/// A lane that no algorithm uses, because no algorithm has that many lanes. A rank that finds that
+/// a peer has ended the access to its buffers posts a receive on this lane. That peer sends nothing
+/// on the lane, so only the revocation, which has the reason, completes the receive. In a CUDA peer
+/// group all ranks that find the access ended also send on this lane.
 inline constexpr int unused_lane = 0x7f00;
 
 namespace detail {
 
-/// A task that runs concurrently with other parts of its operation. If it throws, the operation
-/// ends on all ranks; otherwise the other parts would wait for messages that it no longer sends.
+/// A task that runs concurrently with other parts of its operation. If the task throws, it fails
+/// the operation on all ranks, because the other parts would otherwise wait for messages that the
+/// task no longer sends.
 template <class Transport>
 class concurrent_task : completion {
  public:
@@ -62,9 +64,10 @@ class concurrent_task : completion {
 
 }  // namespace detail
 
-/// A view of a transport that is bound to one operation of one communicator. It supplies the
-/// fingerprint and the deadline. Ranks are those of the communicator, or of the subset. Cheap to
-/// copy; the operation's record must outlive it.
+/// A view of a transport, bound to one operation of one communicator. Its messages carry the
+/// operation's fingerprint and have the operation's deadline. Ranks are those of the communicator,
+/// or of the subset if this is the channel of a subset. A channel is cheap to copy. The operation's
+/// record must outlive the channel.
 template <transport Transport>
 class basic_channel {
  public:
@@ -78,31 +81,35 @@ class basic_channel {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  /// The rank in the world of a rank of this channel.
+  /// Returns the rank in the world of a rank of this channel.
   int world_rank(int rank) const { return key(rank).peer; }
 
-  /// The number of segments that may be in flight; equal on all ranks.
+  /// Returns the number of segments that may be in flight, which is equal on all ranks.
   int width() const { return record_->lanes; }
-  /// The number of lanes that an algorithm may use: `width` for each half of its data.
+  /// Returns the number of lanes that an algorithm may use, which is `width()` for each half of its
+  /// data.
   int lanes() const { return 2 * width(); }
-  /// The branching factor of a tree or an exchange that supports any factor; equal on all ranks.
+  /// Returns the branching factor for a tree or an exchange that supports any factor. The factor is
+  /// equal on all ranks.
   int radix() const { return record_->radix; }
-  /// The number of segments into which a chunk is cut; equal on all ranks.
+  /// Returns the number of segments into which a chunk is cut, which is equal on all ranks.
   int segments(std::size_t longest_chunk_bytes) const {
     if (record_->segment == 0 || longest_chunk_bytes <= record_->segment) return 1;
     const std::size_t pieces = (longest_chunk_bytes - 1) / record_->segment + 1;
     return pieces < INT_MAX ? static_cast<int>(pieces) : INT_MAX;
   }
 
-  /// This channel on another lane, for a concurrent part of the operation. Messages of different
-  /// lanes never match. Numbers add up: a lane of a lane must not collide with another one.
+  /// Returns this channel on another lane, for a concurrent part of the operation. Messages of
+  /// different lanes never match. The lane of the result is the sum of this channel's lane and
+  /// `number`, so the caller must choose numbers whose sums differ.
   basic_channel lane(int number) const {
     basic_channel copy = *this;
     copy.lane_ = static_cast<std::uint16_t>(lane_ + number);
     return copy;
   }
 
-  /// A channel among the `count` ranks first, first + stride, ..., which include this rank.
+  /// Returns a channel among the `count` ranks first, first + stride, ..., which must include this
+  /// rank. The channel is on lane `number` of this channel.
   basic_channel subset(int first, int stride, int count, int number) const {
     basic_channel copy = lane(number);
     copy.first_ = first_ + first * stride_;
@@ -112,19 +119,19 @@ class basic_channel {
     return copy;
   }
 
-  /// The map of ranks to hosts. This and the next two functions need a channel of the complete
-  /// communicator.
+  /// Returns the map of ranks to hosts. This function and the next two require a channel of the
+  /// complete communicator.
   const node_map& nodes() const {
     return record_->communicator->nodes([&](int rank) { return net_->node_of(rank); });
   }
-  /// A channel among the ranks on this rank's node.
+  /// Returns a channel among the ranks on this rank's host.
   basic_channel intra_node(int number) const {
     const node_map::position own = nodes().position_of(rank_);
     return listed_subset(nodes().node_ranks(own.node), own.local_rank, nodes().node_size(own.node),
                          number);
   }
-  /// A channel among the ranks of all nodes with this rank's local rank, which every node must
-  /// have.
+  /// Returns a channel among the ranks of all hosts that have this rank's local rank, which is its
+  /// number on its host. Every host must have such a rank.
   basic_channel inter_node(int number) const {
     const node_map::position own = nodes().position_of(rank_);
     return listed_subset(nodes().ranks_with_local_rank(own.local_rank), own.node, nodes().nodes(),
@@ -138,7 +145,7 @@ class basic_channel {
     return recv_request{net_, record_, key(peer), buffer};
   }
 
-  /// Sends the messages of `sends` and receives those of `receives` in one operation. Needs a
+  /// Sends the messages of `sends` and receives those of `receives` in one operation. Requires a
   /// channel of the complete communicator.
   [[gnu::always_inline]] auto multi_send_recv(const multi_send_buffers& sends,
                                               const multi_recv_buffers& receives) const
@@ -147,12 +154,13 @@ class basic_channel {
     return multi_send_recv_request<Transport>{net_, record_, lane_, sends, receives};
   }
 
-  /// Wraps a task that is awaited concurrently with other parts of this operation.
+  /// Wraps a task that runs concurrently with other parts of this operation, so that the operation
+  /// fails on all ranks if the task throws.
   detail::concurrent_task<Transport> concurrent(task<> work) const {
     return {*net_, *record_, std::move(work)};
   }
 
-  /// Joins a barrier of all ranks (see `completion_barrier_transport`). Needs a channel of the
+  /// Joins a barrier of all ranks (see `completion_barrier_transport`). Requires a channel of the
   /// complete communicator.
   auto arrive(void* arguments) const
     requires completion_barrier_transport<Transport>
@@ -160,8 +168,9 @@ class basic_channel {
     return net_->arrive(lane_, arguments, *record_);
   }
 
-  /// out = local (+) message of `peer`, or message of `peer` (+) local, by `side`. `out` may be
-  /// `local` only if no concurrent send reads it.
+  /// Receives a message from `peer` and writes its reduction with `local` to `out`. `side` tells
+  /// whether the message is the left or the right operand. `out` may be the buffer `local` only if
+  /// no concurrent send reads it.
   template <buffer Data, class Op>
   [[gnu::always_inline]] auto recv_reduce(int peer, const Data& local, const Data& out,
                                           const Op& op, incoming side) const {
@@ -169,8 +178,9 @@ class basic_channel {
         net_, record_, key(peer), {local, out, &op, side}};
   }
 
-  /// out = local (+) data of `peer`, in rank order. Both ranks call it and get the same result.
-  /// `out` must not be `local`.
+  /// Sends `local` to `peer`, receives the data of `peer`, and writes the reduction of both in rank
+  /// order to `out`. Both ranks call this function and get the same result. `out` must not be the
+  /// buffer `local`.
   template <buffer Data, class Op>
   [[gnu::always_inline]] auto exchange_reduce(int peer, const Data& local, const Data& out,
                                               const Op& op) const {
@@ -178,17 +188,17 @@ class basic_channel {
     return when_all(send(peer, bytes(local)), recv_reduce(peer, local, out, op, side));
   }
 
-  /// out = left (+) right, on this rank only. A reduction that throws ends the operation on all
-  /// ranks.
+  /// Computes out = left (+) right on this rank. If the reduction throws, the operation fails on
+  /// all ranks.
   template <buffer Data, class Op>
   [[gnu::always_inline]] void reduce(const Data& out, const Data& left, const Data& right,
                                      const Op& op) const {
     const auto sum = [&] { reduce_into(out, left.data(), right.data(), op); };
     if (!detail::try_reduce(*net_, *record_, sum)) throw error(errc::user_op_failed);
   }
-  /// out = parts[0] (+) parts[1] (+) ..., of two or more parts. `second` gets the same result
-  /// unless it is null. If `op` folds, both may be any of the parts; else `out` may be one of the
-  /// first two.
+  /// Computes out = parts[0] (+) parts[1] (+) ... for two or more parts. The result is also written
+  /// to `second` unless that is null. If `op` can combine more than two operands in one pass, `out`
+  /// and `second` may be any of the parts. Otherwise `out` may be one of the first two parts.
   template <buffer Data, class Op>
   void reduce(Data out, std::span<const void* const> parts, const Op& op,
               void* second = nullptr) const {
@@ -196,14 +206,14 @@ class basic_channel {
     if (!detail::try_reduce(*net_, *record_, sum)) throw error(errc::user_op_failed);
   }
 
-  /// Copies on this rank. The buffers must not overlap, unless they are the same.
+  /// Copies bytes on this rank. The two buffers must be the same or must not overlap.
   void copy(mutable_bytes dest, const_bytes source) const {
     if (is_phantom()) return;
     if (source.size != 0 && dest.data != source.data)
       std::memcpy(dest.data, source.data, source.size);
   }
 
-  /// Scratch memory for `count` elements of the type of `data`.
+  /// Returns scratch (temporary) memory for `count` elements of the type of `data`.
   template <buffer Data>
   colls::scratch scratch_like(const Data& data, std::size_t count) const {
     try {
@@ -217,19 +227,21 @@ class basic_channel {
     return scratch_like(any_buffer(nullptr, size, 1), size);
   }
 
-  /// Throws if the communicator was revoked. Call it before an access to memory that a peer may
-  /// have stopped using.
+  /// Throws if the communicator was revoked. Must be called before an access to memory that a peer
+  /// may no longer use for this operation.
   void throw_if_failed() const {
     if (record_->communicator->failed()) throw error(record_->communicator->reason().code);
   }
 
-  /// Whether messages have no bytes; functions that would access them then do nothing.
+  /// Returns whether this is a simulation whose messages have no bytes. Functions that would access
+  /// the bytes then do nothing.
   bool is_phantom() const { return detail::is_phantom(*net_); }
 
-  /// Ends an operation that has failed here on all ranks.
+  /// Fails the operation on all ranks. Called when the operation has failed on this rank.
   void revoke(const failure& reason) const { detail::revoke(*net_, *record_, reason); }
 
-  /// The same operation on the transport below this one, which stages the memory of a device.
+  /// Converts to a channel of the same operation on the next lower transport. A transport that
+  /// stages device memory (copies it through host memory) sends the copies through that channel.
   template <class NextLayer>
     requires layered_on<Transport, NextLayer>
   operator basic_channel<NextLayer>() const {
@@ -295,7 +307,7 @@ class basic_channel {
   int size_;
   int first_ = 0;
   int stride_ = 1;
-  const int* list_ = nullptr;  // of ranks; null: they are an arithmetic sequence
+  const int* list_ = nullptr;  // null if the ranks are an arithmetic sequence
   std::uint16_t lane_ = 0;
 };
 
@@ -304,19 +316,20 @@ inline constexpr bool is_channel = false;
 template <class Transport>
 inline constexpr bool is_channel<basic_channel<Transport>> = true;
 
-/// The first parameter of an algorithm.
+/// A specialization of `basic_channel`, which is the type of an algorithm's first parameter.
 template <class Channel>
 concept channel = is_channel<Channel>;
 
-/// Runs `piece(lane, s)` for s = first, first + step, ... below `end`, one after the other.
+/// Runs `piece(lane, s)` for s = first, first + step, ... while s < end, one after the other.
 template <channel Channel>
 task<> run_segments(Channel lane, int first, int step, int end,
                     function_ref<task<>(Channel, int)> piece) {
   for (int s = first; s < end; s += step) co_await piece(lane, s);
 }
 
-/// Runs `piece(net.lane(k), s)` for the segments s = 0 .. segments-1, `width` of them concurrently:
-/// lane k takes the segments k, k + width, ... Both numbers must be equal on all ranks.
+/// Runs `piece(net.lane(k), s)` for each segment s from 0 to segments - 1, up to `width` of them
+/// concurrently. Lane k runs the segments k, k + width, and so on. `width` and `segments` must be
+/// equal on all ranks.
 template <channel Channel, class Piece>
 task<> run_in_lanes(Channel net, int width, int segments, Piece piece) {
   if (segments <= 1) {

@@ -15,27 +15,28 @@
 namespace colls {
 
 /// The buffers of one direction of a multi_send_recv: one message for each rank of a range except
-/// the own rank. `Bytes` is const_bytes to send, mutable_bytes to receive.
+/// this rank. `Bytes` is const_bytes for sends and mutable_bytes for receives.
 template <class Bytes>
 class multi_send_recv_buffers {
  public:
-  /// No messages.
+  /// Constructs an object without messages.
   multi_send_recv_buffers() = default;
-  /// The same buffer for each rank.
+  /// Returns the same buffer for each rank.
   static multi_send_recv_buffers same(pattern::rank_range ranks, Bytes message) {
     return {ranks, message, 0};
   }
-  /// Contiguous blocks of equal length; `zeroth` is the block of rank 0.
+  /// Returns contiguous blocks of equal length. `zeroth` is the block of rank 0.
   static multi_send_recv_buffers blocks(pattern::rank_range ranks, Bytes zeroth) {
     return spaced(ranks, zeroth, zeroth.size);
   }
-  /// Blocks of equal length, each `stride` bytes after the previous one; `zeroth` is the block of
-  /// rank 0.
+  /// Returns blocks of equal length, each of which begins `stride` bytes after the previous one.
+  /// `zeroth` is the block of rank 0.
   static multi_send_recv_buffers spaced(pattern::rank_range ranks, Bytes zeroth,
                                         std::size_t stride) {
     return {ranks, zeroth, stride};
   }
-  /// The chunks of `all`, whose elements have `element` bytes. `parts` must outlive the result.
+  /// Returns the chunks into which `parts` divides `all`, whose elements have `element` bytes.
+  /// `parts` must outlive the result.
   static multi_send_recv_buffers chunks(pattern::rank_range ranks, Bytes all,
                                         const partition& parts, std::size_t element) {
     if (parts.is_blocks()) return blocks(ranks, {all.data, parts.longest() * element});
@@ -44,8 +45,8 @@ class multi_send_recv_buffers {
     return result;
   }
 
-  /// The buffers of those ranks alone whose number is not 0. `zeroth` is the number of rank 0; the
-  /// numbers lie `stride` bytes apart and must outlive the result.
+  /// Returns the buffers of only those ranks whose number is not 0. `zeroth` is the number of rank
+  /// 0, and the numbers lie `stride` bytes apart. They must outlive the result.
   multi_send_recv_buffers where_nonzero(const std::uint64_t& zeroth, std::size_t stride) const {
     multi_send_recv_buffers result = *this;
     result.numbers_ = reinterpret_cast<const std::byte*>(&zeroth);
@@ -53,14 +54,14 @@ class multi_send_recv_buffers {
     return result;
   }
 
-  /// An upper bound of the number of messages.
+  /// Returns an upper bound of the number of messages.
   int max_count() const { return ranks_.size(); }
   Bytes buffer_for(int rank) const {
     const auto index = static_cast<std::size_t>(rank);
     if (parts_ == nullptr) return {first_.data + index * stride_, first_.size};
     return {first_.data + parts_->offset(rank) * stride_, parts_->count(rank) * stride_};
   }
-  /// Calls `visitor(rank)` for each of the ranks except `own_rank`.
+  /// Calls `visitor(rank)` for each rank that has a message, except for `own_rank`.
   template <class Visitor>
   void for_each(int own_rank, const Visitor& visitor) const {
     for (int rank = ranks_.first; rank < ranks_.last; ++rank) {
@@ -81,9 +82,9 @@ class multi_send_recv_buffers {
 
   pattern::rank_range ranks_{};
   Bytes first_;
-  std::size_t stride_ = 0;              // bytes between blocks, or of an element of `parts_`
-  const partition* parts_ = nullptr;    // null: blocks at equal distances
-  const std::byte* numbers_ = nullptr;  // null: all ranks
+  std::size_t stride_ = 0;              // the bytes from block to block, or per element of `parts_`
+  const partition* parts_ = nullptr;    // null if the blocks lie at equal distances
+  const std::byte* numbers_ = nullptr;  // null if all ranks have messages
   std::size_t number_stride_ = 0;
 };
 

@@ -9,7 +9,8 @@
 
 namespace colls {
 
-/// A receive operation. `net.start(receive)` starts it and returns true if it has ended at once.
+/// A receive operation. `net.start(receive)` starts it and returns true if it has completed
+/// immediately.
 template <class Transport>
 class receive_operation : posted_receive {
  public:
@@ -27,8 +28,9 @@ class receive_operation : posted_receive {
     if (busy()) net_.matching().withdraw(*this);
   }
 
-  /// Passes the message to `consumer(context, offset, piece, size)` instead of writing it to the
-  /// buffer: in order, in pieces of complete elements of `element` bytes.
+  /// Makes the receive pass its message to `consumer(context, offset, piece, size)` instead of
+  /// writing it to the buffer. The pieces are passed in order, and each consists of complete
+  /// elements of `element` bytes.
   void consume_with(fold_function consumer, void* context, std::size_t element) {
     fold = consumer;
     fold_context = context;
@@ -46,7 +48,8 @@ class receive_operation : posted_receive {
   std::error_code result() const { return ec; }
   std::size_t count() const { return received; }
   int source_rank() const { return source; }
-  /// Whether no message has matched it and no CTS has been sent for it.
+  /// Returns whether no message has matched this receive and no CTS (clear to send) was sent for
+  /// it.
   bool untouched() const { return queued && !cleared; }
 
  private:

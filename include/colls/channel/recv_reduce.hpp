@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// recv_reduce: a receive whose message is reduced with local data. A reduction that throws ends its
-// operation on all ranks.
+// recv_reduce: an operation that receives a message and reduces it with local data. It is fused if
+// the message is reduced in place as it arrives, and staged if the message first arrives in scratch
+// (temporary) memory.
 
 #include <colls/channel/scratch.hpp>
 #include <colls/channel/transport.hpp>
@@ -15,8 +16,8 @@
 
 namespace colls {
 
-/// The side of the reduction that the incoming data takes. The data of the lower rank is the left
-/// operand.
+/// The operand of the reduction that the incoming data becomes. The data of the lower rank is the
+/// left operand.
 enum class incoming : std::uint8_t { left, right };
 
 namespace detail {
@@ -31,7 +32,7 @@ bool is_phantom(const Transport& net) {
   return false;
 }
 
-/// Ends an operation that has failed on this rank on all ranks.
+/// Fails the operation on all ranks. Called when the operation has failed on this rank.
 template <class Transport>
 void revoke(Transport& net, const operation_record& record, failure reason) {
   reason.operation = record.operation;
@@ -41,7 +42,8 @@ void revoke(Transport& net, const operation_record& record, failure reason) {
   net.matching().revoke(*record.communicator, reason);
 }
 
-/// Revokes the communicator in the handler of an exception that a reduction has thrown.
+/// Revokes the communicator. Must be called in the handler of an exception that a reduction has
+/// thrown.
 template <class Transport>
 [[gnu::cold, gnu::noinline]] void revoke_after_throw(Transport& net,
                                                      const operation_record& record) {
@@ -53,11 +55,11 @@ template <class Transport>
   } catch (...) {
     reason.set_detail("the reduction threw");
   }
-  // Before this operation ends, so that concurrent parts of it end, too.
+  // Revokes before this operation completes, so that its concurrent parts fail, too.
   revoke(net, record, reason);
 }
 
-/// Calls `reduce`. Returns false if it threw; the operation has then been ended on all ranks.
+/// Calls `reduce`. Returns false if it threw; the operation has then failed on all ranks.
 template <class Transport, class Reduce>
 [[gnu::always_inline]] inline bool try_reduce(Transport& net, const operation_record& record,
                                               const Reduce& reduce) noexcept {
@@ -73,7 +75,7 @@ template <class Transport, class Reduce>
 
 }  // namespace detail
 
-/// The local operand of a recv_reduce, its result buffer and its reduction.
+/// The local operand, the result buffer and the reduction of a recv_reduce.
 template <class Data, class Op>
 struct recv_reduce_args {
   Data local;
@@ -81,8 +83,8 @@ struct recv_reduce_args {
   const Op* op;
   incoming side;
 
-  /// Reduces the piece of the message that begins at `offset`. Returns false if the reduction
-  /// threw; the operation has then been ended on all ranks.
+  /// Reduces the piece that begins `offset` bytes into the message. Returns false if the reduction
+  /// threw; the operation has then failed on all ranks.
   template <class Transport>
   bool fold(Transport& net, const operation_record& record, std::size_t offset,
             const std::byte* piece, std::size_t size) const noexcept {
@@ -105,7 +107,7 @@ class fused_recv_reduce;
 template <class Transport, class Data, class Op>
 class staged_recv_reduce;
 
-/// Describes a recv_reduce; the operation is constructed where it is awaited.
+/// The description of a recv_reduce. The operation itself is constructed where it is awaited.
 template <class Transport, class Data, class Op>
 struct recv_reduce_request {
   using operation =

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// scratch: temporary memory of an operation.
+// scratch: temporary memory that an operation needs.
 
 #include <colls/matching/tag_matcher.hpp>
 
@@ -10,8 +10,9 @@
 
 namespace colls {
 
-/// Temporary memory: up to 64 bytes are stored inline, more come from the rank's scratch_pool. A
-/// phantom has a size and no memory.
+/// A block of temporary memory. Up to 64 bytes are stored inline, and larger blocks come from the
+/// rank's scratch_pool. In a simulation without payload (`phantom`) a block has a size but no
+/// memory.
 class scratch {
  public:
   scratch(tag_matcher& matcher, std::size_t size, bool phantom = false)

@@ -10,9 +10,9 @@
 
 namespace colls {
 
-/// A send operation. `net.start(outgoing)` starts it and returns true if it has ended at once. If
-/// it is destroyed while it `is_pending`, `net.withdraw(outgoing)` withdraws it. `Outgoing` is the
-/// transport's record of a send.
+/// A send operation. `net.start(outgoing)` starts it and returns true if it has completed
+/// immediately. If the operation is destroyed while it `is_pending`, the destructor calls
+/// `net.withdraw(outgoing)`. `Outgoing` is the transport's record of a send.
 template <class Transport, class Outgoing>
 class queued_send : Outgoing {
  public:
@@ -39,7 +39,8 @@ class queued_send : Outgoing {
     return net_.start(static_cast<Outgoing&>(*this));
   }
   std::error_code result() const { return this->ec; }
-  /// Whether no part of the message has left this rank and no CTS has come for it.
+  /// Returns whether no part of the message has left this rank and no CTS (clear to send) has
+  /// arrived for it.
   bool untouched() const { return this->is_untouched(); }
 
  private:

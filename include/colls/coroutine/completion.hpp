@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Operations: the concept that every awaitable models, and the queue that runs their completions.
+// completion: the interface of operations, which all awaitable types have, and the queue that runs
+// the handlers of completed operations.
 
 #include <atomic>
 #include <concepts>
@@ -12,9 +13,9 @@ namespace colls {
 
 class run_queue;
 
-/// The handler of a waiting operation: one function pointer. It runs only from the run queue of its
-/// thread, never nested in the code that completed the operation. Its destructor takes it off the
-/// queue.
+/// The handler that runs when an operation has completed. It is one function pointer. Only the run
+/// queue of its thread runs it, so it never runs nested in the code that completed the operation.
+/// The destructor takes it off the queue.
 class completion {
  public:
   using function = void (*)(completion&) noexcept;
@@ -26,22 +27,23 @@ class completion {
   completion& operator=(const completion&) = delete;
   ~completion() { withdraw(); }
 
-  /// Sets the handler. The queue is that of `parent`: a child operation inherits it.
+  /// Sets the handler. The completion uses the queue of `parent`, the completion of the operation
+  /// that waits for this one.
   void bind(function handler, const completion& parent) {
     handler_ = handler;
     queue_ = parent.queue_;
   }
 
-  /// Puts the completion on its queue: the operation has ended.
+  /// Puts the completion on its queue. An operation calls this function when it has completed.
   inline void post() noexcept;
 
-  /// Runs the handler at once. Only code that the run queue itself called may do this, such as an
-  /// operation made of other operations.
+  /// Runs the handler at once. Only code that the run queue itself has called may use this
+  /// function, such as an operation that consists of other operations.
   void run() noexcept { handler_(*this); }
 
   bool posted() const { return next_ != nullptr; }
   run_queue* queue() const { return queue_; }
-  /// Takes the completion off the queue; the handler will not run.
+  /// Takes the completion off the queue, so that the handler does not run.
   void withdraw() noexcept {
     if (posted()) unlink();
   }
@@ -67,7 +69,7 @@ class completion {
   completion* prev_ = nullptr;
 };
 
-/// An operation that ends after the completions that are already queued have run.
+/// An operation that completes after the completions that are already queued have run.
 struct yield {
   bool start(completion& done) {
     done.post();
@@ -77,8 +79,8 @@ struct yield {
 };
 
 /// A condition that no event announces, such as memory that a device writes. The queue that watches
-/// it polls it on each run. Meanwhile drivers do not sleep; where ranks outnumber cores they take
-/// short naps.
+/// the condition polls it in each run. While a queue watches a condition, its driver (the event
+/// loop of a wait) does not sleep, except for short naps if ranks outnumber cores.
 class polled_condition {
  public:
   polled_condition() = default;
@@ -91,8 +93,8 @@ class polled_condition {
  private:
   friend class run_queue;
 
-  /// Returns true once the condition holds. The callee has then posted the waiting completion, and
-  /// the queue stops watching.
+  /// Returns whether the condition holds. If it holds, this function must have posted the waiting
+  /// completion, and the queue stops watching the condition.
   virtual bool poll() noexcept = 0;
 
   run_queue* queue_ = nullptr;
@@ -102,7 +104,7 @@ class polled_condition {
 
 namespace detail {
 
-/// An address that identifies the calling thread among the threads that run now.
+/// Returns an address that identifies the calling thread among the threads that run now.
 inline const void* this_thread() {
   static thread_local const char identity = 0;
   return &identity;
@@ -110,10 +112,12 @@ inline const void* this_thread() {
 
 }  // namespace detail
 
-/// The posted completions of one thread, first in first out. The queue must outlive them.
+/// The queue of the posted completions of one thread, which it runs first in, first out. The queue
+/// must outlive the completions.
 class run_queue {
  public:
-  /// Marks this thread as the one that runs the queue in a blocking wait. Scopes may nest.
+  /// A scope in which this thread counts as the thread that runs the queue in a blocking wait.
+  /// Scopes may nest.
   class run_scope {
    public:
     explicit run_scope(run_queue& queue)
@@ -144,17 +148,17 @@ class run_queue {
 
   bool empty() const { return head_.next_ == &head_; }
 
-  /// The executor that runs the queue, a `const boost::asio::any_io_executor*`, for
-  /// <colls/asio.hpp>; null if there is none.
+  /// The executor that runs the queue, or null if there is none. <colls/asio.hpp> stores a `const
+  /// boost::asio::any_io_executor*` here.
   const void* executor = nullptr;
 
   void push(completion& done) noexcept {
     if (done.next_ == nullptr) done.link_before(head_);
   }
 
-  /// Runs posted completions, including those that they post, at most `limit` of them. The limit
-  /// keeps two operations that feed each other from starving the driver's sockets. Returns whether
-  /// any ran.
+  /// Runs at most `limit` posted completions, including completions that are posted meanwhile. The
+  /// limit keeps two operations that post each other again and again from starving the sockets of
+  /// the driver. Returns whether any completion ran.
   bool run(std::size_t limit = 256) noexcept {
     if (first_condition_ != nullptr) poll_conditions();
     bool ran = false;
@@ -181,7 +185,7 @@ class run_queue {
   bool is_watching() const { return first_condition_ != nullptr; }
 
  private:
-  // A poll only posts, so the list changes only in this loop.
+  // The functions `poll` only post completions, so the list changes only in this loop.
   void poll_conditions() noexcept {
     for (polled_condition* condition = first_condition_; condition != nullptr;) {
       polled_condition* const following = condition->next_;
@@ -192,7 +196,7 @@ class run_queue {
 
   completion head_;
   polled_condition* first_condition_ = nullptr;
-  std::atomic<const void*> runner_ = nullptr;  // the thread in a blocking wait
+  std::atomic<const void*> runner_ = nullptr;  // the thread that runs the queue in a blocking wait
 };
 
 inline polled_condition::~polled_condition() {
@@ -201,19 +205,20 @@ inline polled_condition::~polled_condition() {
 
 inline void completion::post() noexcept { queue_->push(*this); }
 
-/// A type that can be awaited. `start(done)` begins the operation. It returns true if the operation
-/// has already ended; `done` is then never called. Otherwise `done` is posted when the operation
-/// ends. Afterwards `result()` returns the value or throws. An operation is started once and not
-/// moved afterwards. Destroying an unfinished operation withdraws it; it touches nothing
-/// afterwards.
+/// An operation, which is a type that can be awaited. `start(done)` begins the operation and
+/// returns true if it has completed already; the operation then never posts `done`. Otherwise the
+/// operation posts `done` when it completes. Then `result()` returns the value or throws. An
+/// operation may be started only once and must not be moved after that. The destructor of an
+/// unfinished operation withdraws the operation, which touches nothing after that.
 template <class Operation>
 concept startable = requires(Operation& operation, completion& done) {
   { operation.start(done) } -> std::same_as<bool>;
   operation.result();
 };
 
-/// A description from which an operation is constructed where it is awaited. Operations hold list
-/// nodes, and constructing and moving one costs more than sending a short message.
+/// A description of an operation. The operation is constructed from its request where it is
+/// awaited, so that it need not be moved. Operations contain list nodes, and constructing and
+/// moving an operation costs more than sending a short message.
 template <class Request>
 concept request = requires(const Request& description) {
   requires startable<typename Request::operation>;

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// A cache of memory for coroutine frames and operations. Each thread keeps freed blocks for reuse.
+// frame_cache: a cache of memory for coroutine frames and operations. Each thread keeps freed
+// blocks for reuse.
 
 #include <cstddef>
 #include <cstdlib>
@@ -22,8 +23,8 @@
 
 namespace colls::detail {
 
-/// Caches blocks up to 8 KiB in size classes of 64 bytes; larger blocks come from the heap. A block
-/// may be freed on a thread other than the one that allocated it.
+/// A cache of blocks of up to 8 KiB, in size classes of multiples of 64 bytes. Larger blocks come
+/// from the heap. A block may be freed on a thread other than the one that allocated it.
 class frame_cache {
  public:
   frame_cache() = default;
@@ -67,7 +68,8 @@ class frame_cache {
   struct block {
     block* next;
   };
-  // Out of line: inlined, g++ 12 warns that malloc and operator delete do not match.
+  // This function is not inlined because g++ 12 would warn that malloc and operator delete do not
+  // match.
   [[gnu::noinline]] static void* allocate_new(std::size_t size) {
     void* const memory = std::malloc(size);
     if (memory == nullptr) throw std::bad_alloc();
@@ -77,7 +79,8 @@ class frame_cache {
   static constexpr std::size_t granule = 64;
   static constexpr std::size_t classes = 129;
 
-  // Under ASan, use of a cached frame after its release must fault as it does for a heap block.
+  // AddressSanitizer must report the use of a cached frame after its release, as it does for a
+  // block of the heap.
 #if defined(COLLS_ASAN)
   static void poison(void* memory, std::size_t size) { __asan_poison_memory_region(memory, size); }
   static void unpoison(void* memory, std::size_t size) {
@@ -97,13 +100,14 @@ class frame_cache {
   bool closed_ = false;
 };
 
-// Out of line: a compiler may keep the address of a thread_local across a suspension point.
+// Returns the cache of this thread. The function is not inlined because a compiler may keep the
+// address of a thread_local variable across a suspension point.
 [[gnu::noinline]] inline frame_cache& this_thread_frames() {
   static thread_local frame_cache cache;
   return cache;
 }
 
-/// An allocator on the frame cache, for containers that live as long as an operation.
+/// An allocator that uses the frame cache, for containers that live as long as an operation.
 template <class T>
 struct recycling_allocator {
   using value_type = T;
@@ -125,7 +129,8 @@ struct recycling_allocator {
 template <class T>
 using recycled_vector = std::vector<T, recycling_allocator<T>>;
 
-/// Base of types that are allocated often: promises and operations.
+/// The base class of types that are allocated often, such as promises and operations. Their memory
+/// comes from the frame cache.
 struct recycled {
   [[gnu::always_inline]] static void* operator new(std::size_t size) {
     return this_thread_frames().allocate(size);

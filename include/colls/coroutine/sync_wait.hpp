@@ -2,17 +2,18 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// sync_wait: waits for an operation in a blocking call, for main(), tests and benchmarks.
+// sync_wait: a blocking wait for an operation, for main(), tests and benchmarks.
 
 #include <colls/base/error.hpp>
 #include <colls/coroutine/task.hpp>
 
 namespace colls {
 
-/// The event loop that `sync_wait` runs until the operation ends. `poll` moves bytes, runs the
-/// queue and returns whether anything happened. `idle` gets the number of polls in a row that found
-/// nothing; it may spin, yield or sleep until a poll can make progress. Between `enter` and `leave`
-/// the caller polls, and the driver need not run itself on its executor.
+/// The event loop that `sync_wait` runs until the operation completes. `poll` moves bytes, runs the
+/// queue of completions and returns whether anything happened. `idle` takes the number of
+/// consecutive polls that found nothing to do; it may spin, yield or sleep until a poll can make
+/// progress. Between `enter` and `leave`, `sync_wait` polls the driver, so that the driver need not
+/// run itself on its executor.
 template <class Driver>
 concept driver = requires(Driver& driver, unsigned idle_polls) {
   { driver.queue() } -> std::same_as<run_queue&>;
@@ -24,7 +25,7 @@ concept driver = requires(Driver& driver, unsigned idle_polls) {
 
 namespace detail {
 
-/// The failure of a call on a world that another thread is waiting with.
+/// Returns the failure of a call on a world in which another thread is waiting.
 inline failure second_thread_failure() {
   return failure(errc::invalid_argument,
                  "another thread is inside: a world belongs to one thread at a time; "
@@ -42,8 +43,8 @@ template <driver Driver>
 
 }  // namespace detail
 
-/// Runs the operation to its end on this thread and returns its value or throws its error. Throws
-/// `invalid_argument` if another thread waits with the same driver.
+/// Runs the operation on this thread until it completes, and returns its value or throws its error.
+/// Throws `invalid_argument` if another thread waits with the same driver.
 template <driver Driver, class Operation>
   requires startable<std::remove_reference_t<Operation>>
 auto sync_wait(Driver& driver, Operation&& operation) {
@@ -60,7 +61,8 @@ auto sync_wait(Driver& driver, Operation&& operation) {
   } waiting;
   waiting.bind([](completion& self) noexcept { static_cast<waiter&>(self).ended = true; },
                completion(nullptr, &driver.queue()));
-  // After an exception of the driver the operation may live on; it must not post to this stack.
+  // If the driver throws an exception, the operation may outlive this call. It must then not post
+  // `waiting`, which is on this stack.
   const struct forget_guard {
     forget_guard(std::remove_reference_t<Operation>& op, completion& waiter)
         : op_(op), done_(waiter) {}

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// task<T>: the coroutine type in which algorithms are written.
+// task: the coroutine type task<T>, in which algorithms are written.
 
 #include <colls/base/error.hpp>
 #include <colls/coroutine/completion.hpp>
@@ -20,7 +20,8 @@ class task;
 
 namespace detail {
 
-/// Throws if an operation's result is an error_code that is set; passes values through.
+/// Throws the error if the result of an operation is an error_code that is set. The other overload
+/// returns any other result unchanged.
 inline void unwrap(std::error_code ec) {
   if (ec)
     throw error(
@@ -32,7 +33,7 @@ T unwrap(T&& value) {
   return std::forward<T>(value);
 }
 
-/// Returns the value of an operation that has ended, or throws its error.
+/// Returns the value of a completed operation, or throws its error.
 template <class Operation>
 decltype(auto) unwrap_result(Operation& operation) {
   if constexpr (std::is_void_v<decltype(operation.result())>) {
@@ -42,7 +43,7 @@ decltype(auto) unwrap_result(Operation& operation) {
   }
 }
 
-/// The completion that resumes a coroutine; its child operations post it.
+/// The completion that resumes a coroutine. The operations that the coroutine awaits post it.
 struct resumption : completion {
   std::coroutine_handle<> coroutine;
 
@@ -54,15 +55,16 @@ struct resumption : completion {
 };
 
 struct promise_base : recycled {
-  resumption self;             // posted by the children of this coroutine
-  completion* done = nullptr;  // the parent's
+  resumption self;             // posted by the operations that this coroutine awaits
+  completion* done = nullptr;  // the completion of the parent, which awaits this coroutine
   std::exception_ptr exception;
 
   struct final_awaiter {
     bool await_ready() noexcept { return false; }
     template <class Promise>
     void await_suspend(std::coroutine_handle<Promise> ended) noexcept {
-      // Null while start() is still on the stack: it sees done() and returns true.
+      // `done` is null while `start` is still on the stack. `start` then sees that the coroutine
+      // has completed and returns true.
       if (completion* const parent = ended.promise().done) parent->post();
     }
     void await_resume() noexcept {}
@@ -74,7 +76,8 @@ struct promise_base : recycled {
     awaiter(Operation& operation, promise_base& promise)
         : operation_(operation), promise_(promise) {}
     awaiter(const awaiter&) = delete;
-    // The operation may outlive the coroutine, and must not post to one that was destroyed.
+    // The operation may outlive the coroutine. It must not post the completion of a coroutine that
+    // was destroyed.
     ~awaiter()
       requires requires(Operation& op, completion& waiter) { op.forget(waiter); }
     {
@@ -90,7 +93,7 @@ struct promise_base : recycled {
     promise_base& promise_;
   };
 
-  /// Holds an operation that the await expression constructs from a request.
+  /// An awaiter that contains its operation, which it constructs from a request.
   template <class Operation>
   class own_awaiter {
    public:
@@ -141,9 +144,9 @@ struct promise<void> : promise_base {
 }  // namespace detail
 
 /// A lazy coroutine. It starts when it is awaited or passed to `sync_wait` or `run`, and runs
-/// inside the await up to its first suspension. The run queue resumes it, so the stack stays
-/// constant over a loop of a million awaits, at -O0 and under sanitizers too. Destroying an
-/// unfinished task withdraws the operation that it waits for.
+/// inside the await up to its first suspension. After that the run queue resumes it. Therefore the
+/// stack does not grow in a loop of a million awaits, not even at -O0 or under sanitizers.
+/// Destroying an unfinished task withdraws the operation for which it waits.
 template <class T = void>
 class [[nodiscard("a task does nothing until it is awaited: co_await it")]] task {
  public:
@@ -174,7 +177,7 @@ class [[nodiscard("a task does nothing until it is awaited: co_await it")]] task
     return false;
   }
 
-  /// The exception that `result` will throw, or null.
+  /// Returns the exception that `result` will throw, or null if there is none.
   const std::exception_ptr& thrown() const { return handle_.promise().exception; }
 
   T result() {

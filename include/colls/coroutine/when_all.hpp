@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// when_all: runs operations concurrently. Algorithms use no other form of concurrency.
+// when_all: an operation that runs other operations concurrently. Algorithms use no other form of
+// concurrency.
 
 #include <colls/coroutine/task.hpp>
 
@@ -15,8 +16,9 @@ namespace colls {
 
 namespace detail {
 
-/// Counts the parts that have not ended. A part is never cancelled: the parent resumes only after
-/// all parts have ended, because they refer to its buffers.
+/// The base class of `when_all`, which counts the parts that have not completed. A part is never
+/// cancelled. The parent resumes only after all parts have completed, because the parts refer to
+/// buffers of the parent.
 class join : public completion {
  public:
   struct part : completion {
@@ -42,7 +44,9 @@ class join : public completion {
 
  private:
   completion* done_ = nullptr;
-  int pending_ = 1;  // counts the start itself, during which a part may run the queue (`done()`)
+  // The number of parts that have not completed. The start itself counts as one because a part that
+  // starts may run the queue (by `done()`), so that other parts complete before all have started.
+  int pending_ = 1;
 };
 
 template <class Operation>
@@ -51,8 +55,9 @@ using result_type_of = std::remove_cvref_t<decltype(std::declval<Operation&>().r
 template <class Result>
 inline constexpr bool is_plain = std::is_void_v<Result> || std::is_same_v<Result, std::error_code>;
 
-/// Takes the result of one part and stores its error in `first` if that is null. The return value
-/// is a monostate for void and error_code, else an optional of the value.
+/// Takes the result of one part. If the part failed and `first` is null, stores the error of the
+/// part in `first`. Returns a monostate for a result of type void or error_code, and otherwise an
+/// optional of the value.
 template <class Operation>
 auto take(Operation& operation, std::exception_ptr& first) {
   using result = result_type_of<Operation>;
@@ -89,7 +94,8 @@ Value settle(std::optional<Value>&& value) {
 }
 inline std::monostate settle(std::monostate nothing) { return nothing; }
 
-/// The operation that an await of `Part` runs: `Request::operation` of a request, else `Part`.
+/// The operation that an await of `Part` runs. This is `Part::operation` if `Part` is a request,
+/// and otherwise `Part` itself.
 template <class Part>
 struct awaited_operation {
   using type = Part;
@@ -101,7 +107,7 @@ struct awaited_operation<Part> {
 template <class Part>
 using awaited = typename awaited_operation<Part>::type;
 
-/// One part of a when_all, constructed in place from an operation or a request.
+/// One part of a when_all, which is constructed in place from an operation or a request.
 template <std::size_t Index, class Operation>
 struct joined {
   template <class Request>
@@ -127,7 +133,8 @@ struct joined_parts<std::index_sequence<Index...>, Operations...> : joined<Index
   [[gnu::always_inline]] void for_each(Visitor visitor) {
     (visitor(static_cast<joined<Index, Operations>&>(*this)), ...);
   }
-  /// Returns a tuple of `function(part)` for each part, in order: braces evaluate from the left.
+  /// Returns a tuple of the results of `function(part)` for all parts. The calls are made in order
+  /// because initialisers in braces are evaluated from left to right.
   template <class Function>
   auto transform(Function function) {
     return std::tuple{function(static_cast<joined<Index, Operations>&>(*this))...};
@@ -136,9 +143,9 @@ struct joined_parts<std::index_sequence<Index...>, Operations...> : joined<Index
 
 }  // namespace detail
 
-/// Starts all its operations and ends when all have ended; then rethrows the first error, if any.
-/// Has no value if no part has one. Otherwise the value is a tuple with a std::monostate for each
-/// part without a value.
+/// An operation that starts all its parts and completes when all of them have completed. `result`
+/// rethrows the first error, if any. A when_all has no value if none of its parts has one.
+/// Otherwise its value is a tuple with a std::monostate for each part without a value.
 template <class... Operations>
 class [[nodiscard("co_await it")]] when_all : detail::join {
   static_assert((startable<Operations> && ...), "when_all takes operations and tasks");
@@ -173,7 +180,7 @@ class [[nodiscard("co_await it")]] when_all : detail::join {
   detail::joined_parts<std::index_sequence_for<Operations...>, Operations...> parts_;
 };
 
-/// A when_all over a number of operations that is known only at run time. It has no value.
+/// A when_all for a number of operations that is known only at run time. It has no value.
 template <startable Operation, class Allocator>
 class [[nodiscard("co_await it")]] when_all<std::vector<Operation, Allocator>> : detail::join {
  public:
@@ -203,7 +210,7 @@ when_all(Parts&&...) -> when_all<detail::awaited<Parts>...>;
 template <startable Operation, class Allocator>
 when_all(std::vector<Operation, Allocator>&&) -> when_all<std::vector<Operation, Allocator>>;
 
-/// Awaits `make(i)` for i = first, ..., last - 1, all concurrently.
+/// Returns a when_all of `make(i)` for i = first, ..., last - 1.
 template <class Make>
 auto each_of(int first, int last, const Make& make) {
   using operation = detail::awaited<decltype(make(first))>;

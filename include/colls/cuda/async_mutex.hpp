@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// async_mutex: a mutex for the calls of one rank, which wait for it without blocking their thread.
+// async_mutex: a mutex for the concurrent calls of one rank, which wait for it without blocking
+// their thread.
 
 #include <colls/coroutine/completion.hpp>
 
@@ -11,10 +12,11 @@
 
 namespace colls::cuda {
 
-/// A mutex that calls acquire in the order in which they ask for it. For one thread.
+/// A mutex that calls acquire in the order in which they request it. May be used by one thread
+/// only.
 class async_mutex {
  public:
-  /// One call's hold on the mutex, from `acquire` to `release` or its own end.
+  /// One call's lock on the mutex, held from `acquire` until `release` or the lock's destruction.
   class lock {
    public:
     explicit lock(async_mutex& mutex) : mutex_(mutex) {}
@@ -26,7 +28,8 @@ class async_mutex {
       using operation = acquisition;
       lock* owner;
     };
-    /// Ends when all locks that asked before have released the mutex.
+    /// Acquires the mutex when the result is awaited. Completes when all locks that were requested
+    /// earlier have been released.
     request acquire() { return {this}; }
     void release() noexcept {
       auto& queue = mutex_.queue_;
@@ -43,7 +46,7 @@ class async_mutex {
   };
 
  private:
-  std::deque<lock*> queue_;  // the first one holds the mutex
+  std::deque<lock*> queue_;  // the first lock in the queue holds the mutex
 };
 
 class async_mutex::lock::acquisition {

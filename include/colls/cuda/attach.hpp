@@ -13,8 +13,8 @@
 
 namespace colls::cuda {
 
-/// The device for this rank: its local rank modulo the number of devices that the process sees.
-/// Throws `errc::no_device` if there is none.
+/// Returns the device for this rank, which is its local rank modulo the number of devices that the
+/// process sees. Throws `errc::no_device` if the process sees none.
 template <class Transport>
 int device_for(const colls::communicator<Transport>& comm) {
   const int count = devices();
@@ -25,11 +25,12 @@ int device_for(const colls::communicator<Transport>& comm) {
   return device;
 }
 
-/// Returns why a call on the memory of `device` cannot follow the work of a stream, or null.
+/// Returns null if a call on the memory of `device` can follow (wait for the work of) `stream`,
+/// otherwise the reason why it cannot.
 inline const char* usage_error(stream_ref stream, int device) {
   int before = device;
   (void)api::current_device(before);
-  if (before != device) (void)api::use_device(device);  // whose default stream is meant
+  if (before != device) (void)api::use_device(device);  // the default stream depends on the device
   bool is_captured = false;
   int actual = device;
   (void)api::is_captured(is_captured, stream);
@@ -45,13 +46,15 @@ inline const char* usage_error(stream_ref stream, int device) {
 ///     auto gpu = co_await colls::cuda::attach<colls::cuda::staged>(world, device);
 ///     co_await gpu.all_reduce(colls::device_span{weights, n});
 ///
-/// The model (`staged`, `cuda_ipc` or `nccl`, each in its own header) moves and reduces the data.
-/// Its `settings` must be equal on all ranks. The work of a call begins after the work that its
-/// `options.stream` (by default the device's default stream) has when the call is made, and is done
-/// when the call has been awaited. Ends with `errc::no_device` if there is no such device. Calls
-/// and awaits leave the thread's current device as it was. If the process has not used that device
-/// yet, the communicator's stays current instead; so a program of several devices calls
-/// cudaSetDevice (or makes an `on_device`) before it allocates.
+/// The model (`staged`, `cuda_ipc` or `nccl`, each in a header of its own) decides how data is
+/// moved and reduced. Its `settings` must be equal on all ranks. The work of a call begins after
+/// the work that the stream `options.stream` has when the call is made; by default this is the
+/// device's default stream. The work is done when the call has been awaited. Fails with
+/// `errc::no_device` if there is no such device.
+///
+/// Calls and awaits leave the thread's current device as it was, unless the process has not used
+/// that device yet. In this case the communicator's device stays current. Therefore a program that
+/// uses several devices calls cudaSetDevice (or makes an `on_device`) before it allocates memory.
 template <class Model, class Transport>
 auto attach(colls::communicator<Transport>& comm, int device,
             const typename Model::settings& settings = {}, options opts = {}) {

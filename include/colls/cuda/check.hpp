@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// check: turns errors of CUDA into errors of colls; the devices of this process.
+// check: turns CUDA errors into errors of colls, and counts and selects the devices of this
+// process.
 
 #include <colls/base/error.hpp>
 #include <colls/call/arguments.hpp>
@@ -10,7 +11,7 @@
 
 namespace colls::cuda {
 
-/// The error code of colls for a status of CUDA.
+/// Returns the error code of colls for a CUDA status.
 inline errc code_of(api::status status) {
   switch (status) {
     case api::out_of_memory:
@@ -26,7 +27,7 @@ inline errc code_of(api::status status) {
   }
 }
 
-/// Describes a call of CUDA that failed: its name, and CUDA's text for the status.
+/// Returns a failure that describes a failed CUDA call by its name and CUDA's text for the status.
 inline failure cuda_failure(api::status status, const char* call) {
   failure reason(code_of(status));
   if (reason.code == errc::no_device) {
@@ -37,13 +38,13 @@ inline failure cuda_failure(api::status status, const char* call) {
   return reason;
 }
 
-/// Throws `colls::error` if a call of CUDA failed.
+/// Throws `colls::error` if a CUDA call failed.
 inline void check(api::status status, const char* call) {
   if (status != api::success) throw error(cuda_failure(status, call));
 }
 
-/// The number of devices that this process sees (CUDA_VISIBLE_DEVICES). Throws `errc::no_device` if
-/// there is none, or no driver.
+/// Returns the number of devices that this process sees (CUDA_VISIBLE_DEVICES limits them). Throws
+/// `errc::no_device` if there is no device or no driver.
 inline int devices() {
   int count = 0;
   check(api::count_devices(count), "cudaGetDeviceCount");
@@ -51,21 +52,22 @@ inline int devices() {
   return count;
 }
 
-/// Makes `device` the thread's current one again, unless this process has not used it: setting it
-/// would create a context there, which takes some hundred megabytes.
+/// Makes `device` the thread's current device again, unless this process has not used that device.
+/// Selecting an unused device would create a CUDA context on it, which takes some hundred
+/// megabytes.
 inline void restore_device(int device) {
   bool is_used = true;
   const bool is_known = api::is_in_use(is_used, device) == api::success;
   if (is_used || !is_known) (void)api::use_device(device);
 }
 
-/// Makes a device the thread's current one for the lifetime of this object.
+/// A scope in which a device is the thread's current one.
 class on_device {
  public:
   explicit on_device(int device) {
     check(api::current_device(before_), "cudaGetDevice");
-    // Needed even if it is the current one: the driver's functions need a context, which a thread
-    // has only after a call of the runtime.
+    // This is needed even if `device` is already current, because functions of the driver need a
+    // context and only a call of the runtime gives the thread one.
     check(api::use_device(device), "cudaSetDevice");
     changed_ = device != before_;
   }
@@ -79,8 +81,9 @@ class on_device {
   bool changed_ = false;
 };
 
-/// Returns why a call on the memory of `device` cannot use a buffer, or null. Reads and writes
-/// nothing. Null also if the device has failed: the call reports that.
+/// Returns null if a call on the memory of `device` can use a buffer, otherwise the reason why it
+/// cannot. Does not read or write the buffer. Also returns null if the device has failed, because
+/// the call itself reports that failure.
 inline const char* usage_error(const any_buffer& data, int device) {
   const auto is_device_memory = [](const api::location& location) {
     return location.type == api::memory_type::device || location.type == api::memory_type::managed;

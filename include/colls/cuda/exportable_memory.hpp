@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// exportable_memory: device memory that other processes map by a file descriptor. It exists as long
-// as any process has it mapped, even after its owner has freed it.
+// exportable_memory: device memory that other processes map by a file descriptor. The memory exists
+// as long as any process has it mapped, even after its owner has freed it.
 
 #include <colls/cuda/check.hpp>
 #include <colls/os/descriptor.hpp>
@@ -17,7 +17,7 @@
 
 namespace colls::cuda {
 
-/// Owns a handle of physical device memory.
+/// The owner of a handle to physical device memory.
 class physical_memory {
  public:
   physical_memory() = default;
@@ -41,7 +41,8 @@ class physical_memory {
   bool has_handle_ = false;
 };
 
-/// Physical device memory mapped into this process. The mapping does not need the handle.
+/// Physical device memory that is mapped into this process. The mapping stays valid after the
+/// handle is dropped.
 class mapped_physical {
  public:
   mapped_physical() = default;
@@ -60,8 +61,8 @@ class mapped_physical {
     is_mapped_ = result == api::success;
     return is_mapped_ ? api::set_access(device, base_, size) : result;
   }
-  /// Lets those devices of this process access it that can access the memory of `devices.front()`,
-  /// and appends them to `devices`.
+  /// Finds the devices of this process that can access the memory of `devices.front()`, lets them
+  /// access this mapping, and appends them to `devices`.
   api::status set_access_of_peers(std::vector<int>& devices) {
     const int device = devices.front();
     int count = 0;
@@ -84,15 +85,16 @@ class mapped_physical {
   bool is_mapped_ = false;
 };
 
-/// Device memory that its process can export to others. Its functions may be called by any thread.
+/// Device memory that its process can export to other processes. Any thread may call the functions.
 class exportable_memory {
  public:
-  /// Which streams access it: those of the user, which may until it is freed, or those of colls
-  /// only.
+  /// Which streams access the memory: streams of the user, which may do so until the memory is
+  /// freed, or only streams of colls.
   enum class usage : std::uint8_t { user_streams, own_streams };
 
-  /// Allocates at least `size` bytes with undefined contents. Freed with the last owner, after the
-  /// work that user streams have then. Null: `result` says why not.
+  /// Allocates at least `size` bytes with undefined contents. The last owner frees the memory. If
+  /// `kind` is `user_streams`, the memory is freed after the work that the devices have at that
+  /// time. If the allocation fails, returns null and sets `result` to the reason.
   static std::shared_ptr<std::byte> allocate(std::size_t size, int device, usage kind,
                                              api::status& result) {
     auto memory = std::make_shared<exportable_memory>();
@@ -128,7 +130,7 @@ class exportable_memory {
     restore_device(before);
   }
 
-  /// Finds the exportable allocation that `pointer` lies in.
+  /// Finds the exportable allocation that contains `pointer`. Returns false if there is none.
   static bool find(const void* pointer, api::allocation& allocation) {
     registry& all = instances();
     const std::lock_guard lock(all.mutex);
@@ -140,8 +142,8 @@ class exportable_memory {
     allocation = {candidate.mapping_.data(), candidate.mapping_.size(), candidate.number_};
     return true;
   }
-  /// Calls `use(fd)` with a descriptor of the allocation at `base`, and closes it afterwards. Does
-  /// nothing if that allocation has been freed or the system has no descriptor.
+  /// Calls `use(fd)` with a descriptor of the allocation at `base`, and closes the descriptor
+  /// afterwards. Does nothing if that allocation has been freed or no descriptor can be made.
   template <class Use>
   static void use_descriptor(std::uint64_t base, std::uint64_t number, const Use& use) {
     registry& all = instances();
@@ -151,7 +153,7 @@ class exportable_memory {
     int fd = -1;
     if (api::export_physical(fd, found->second->memory_.get()) != api::success) return;
     const colls::detail::descriptor closing(fd);
-    (void)::fcntl(fd, F_SETFD, FD_CLOEXEC);  // the driver may not have set it
+    (void)::fcntl(fd, F_SETFD, FD_CLOEXEC);  // the driver may not have set the flag
     use(fd);
   }
 
@@ -162,7 +164,7 @@ class exportable_memory {
     std::uint64_t last_number = 0;
   };
   static registry& instances() {
-    static registry& all = *new registry;  // memory may outlive static objects
+    static registry& all = *new registry;  // leaked, because memory may outlive static objects
     return all;
   }
 
@@ -178,10 +180,10 @@ class exportable_memory {
   }
 
   usage usage_ = usage::user_streams;
-  std::vector<int> devices_;  // which may access it, its own first
+  std::vector<int> devices_;  // devices that may access the memory, its own device first
   std::uint64_t number_ = 0;
   std::uintptr_t address_ = 0;
-  physical_memory memory_;  // exported anew for each descriptor
+  physical_memory memory_;  // exported again for each descriptor
   mapped_physical mapping_;
 };
 

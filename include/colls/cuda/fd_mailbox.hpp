@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// fd_mailbox: receives file descriptors from other processes of this host. A sender does not wait:
-// a descriptor stays in the mailbox until its owner takes it.
+// fd_mailbox: receives file descriptors from other processes of this machine. A sender does not
+// wait, because a descriptor stays in the mailbox until the receiver takes it.
 
 #include <colls/os/descriptor.hpp>
 
@@ -17,14 +17,16 @@
 
 namespace colls::cuda {
 
-/// Tells which memory a descriptor refers to: the exporting process and its number for the memory.
+/// The identity of the memory that a descriptor refers to: the process that exported the memory,
+/// and the number that this process gave it.
 struct fd_label {
   std::uint64_t process = 0;
   std::uint64_t number = 0;
   friend bool operator==(const fd_label&, const fd_label&) = default;
 };
 
-/// A local socket with a name chosen by the system, for processes of this user.
+/// A Unix domain socket that receives descriptors from processes of the same user, under a name
+/// that the system chooses.
 class fd_mailbox {
  public:
   fd_mailbox() : socket_(open_socket()) {
@@ -45,11 +47,12 @@ class fd_mailbox {
   }
   fd_mailbox(const fd_mailbox&) = delete;
 
-  /// The name by which other processes send to it; 0: they cannot.
+  /// Returns the name by which other processes send to the mailbox, or 0 if they cannot.
   std::uint64_t name() const { return name_; }
 
-  /// Sends a descriptor to the mailbox of that name. False: it has not arrived (another network
-  /// namespace or user, or too many descriptors).
+  /// Sends a descriptor to the mailbox called `name`. Returns false if the descriptor was not
+  /// delivered, for example to another network namespace or another user, or because too many
+  /// descriptors are open.
   static bool send(std::uint64_t name, const fd_label& label, int fd) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
@@ -63,7 +66,8 @@ class fd_mailbox {
            colls::detail::send_bytes_with_descriptor(socket.get(), &label, sizeof label, fd);
   }
 
-  /// Takes a descriptor that has arrived with that label; an empty one if there is none.
+  /// Takes a descriptor that has arrived with the label `wanted`. Returns an empty one if there is
+  /// none.
   colls::detail::descriptor take(const fd_label& wanted) {
     accept_waiting();
     const auto found = std::find_if(messages_.begin(), messages_.end(),
@@ -76,7 +80,8 @@ class fd_mailbox {
 
  private:
   static constexpr socklen_t name_offset = offsetof(sockaddr_un, sun_path) + 1;
-  // Only the newest are kept, so that senders cannot use up this process's descriptors.
+  // Only the newest messages and connections are kept, so that senders cannot use up the
+  // descriptors of this process.
   static constexpr std::size_t max_messages = 1024;
   static constexpr std::size_t max_connections = 64;
   static constexpr int max_backlog = 1024;
@@ -90,8 +95,8 @@ class fd_mailbox {
     return colls::detail::descriptor(
         ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   }
-  /// Accepts at most as many connections as can wait, so that a sender that keeps connecting does
-  /// not hold up this process.
+  /// Accepts the connections that wait and receives their messages. Accepts at most `max_backlog`
+  /// of them, so that a sender that keeps connecting does not hold up this process.
   void accept_waiting() {
     std::erase_if(connections_, [this](const auto& connection) { return try_receive(connection); });
     for (int i = 0; i < max_backlog; ++i) {
@@ -102,7 +107,7 @@ class fd_mailbox {
       push_bounded(connections_, std::move(connection), max_connections);
     }
   }
-  /// Receives a connection's message. False: it has sent nothing yet.
+  /// Receives the message of a connection. Returns false if the connection has sent nothing yet.
   bool try_receive(const colls::detail::descriptor& connection) {
     message received;
     const ssize_t size = colls::detail::receive_bytes_with_descriptor(

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// half: CUDA's half types. Buffers of __half and __nv_bfloat16 are used as buffers of float16 and
-// bfloat16, and values convert by their bits at no cost.
+// half: makes CUDA's half-precision types usable with colls. Calls treat buffers of __half and
+// __nv_bfloat16 as buffers of float16 and bfloat16. `to_cuda` and `from_cuda` convert values at no
+// cost, because the bits are the same.
 
 #include <colls/base/element_type.hpp>
 

@@ -2,11 +2,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// ipc: the model `cuda_ipc`, in which ranks of one host access each other's device memory directly.
-// One of the ranks that share a GPU does the work of all of them, so that no kernel waits for
-// another process. Ranks on GPUs of their own reduce short vectors by kernels that write to each
-// other's memory, and may reduce long ones by a ring. Point-to-point messages, and calls on memory
-// that peers cannot map, are staged.
+// ipc: the model `cuda_ipc`, in which ranks of one machine access each other's device memory
+// directly. On each GPU one rank, the worker, does the work of all ranks that share the GPU, so
+// that no kernel waits for another process. If each rank has a GPU of its own, the ranks are a peer
+// group. They reduce short vectors by kernels that write to each other's memory, and may reduce
+// long vectors by a ring. Point-to-point messages, and calls on memory that peers cannot map, are
+// staged: the data is copied through pinned host memory and sent by the transport of host memory.
 
 #include <colls/algorithm/multi_send_recv.hpp>
 #include <colls/cuda/ipc_operation.hpp>
@@ -19,8 +20,8 @@
 
 namespace colls::cuda {
 
-/// A transport of the host, for communicators whose buffers are in device memory that the other
-/// ranks can map.
+/// A transport for communicators whose buffers are in device memory that the other ranks can map.
+/// The template parameter `Host` is the transport of host memory that carries the messages.
 template <transport Host>
 class ipc_transport : public staged_transport<Host> {
  public:
@@ -34,7 +35,8 @@ class ipc_transport : public staged_transport<Host> {
         groups_(std::make_unique<peer_groups>(*peers_)) {}
 
   ipc_peers& peers() const { return *peers_; }
-  /// Allocates zeros, where possible in memory that other ranks may keep mapped after it is freed.
+  /// Allocates memory that is filled with zeros. Where possible, other ranks may keep the memory
+  /// mapped after it is freed.
   std::shared_ptr<std::byte> allocate(std::size_t size) {
     std::shared_ptr<std::byte> memory =
         peers_->allocate(size, exportable_memory::usage::user_streams);
@@ -61,7 +63,7 @@ struct transport_memory<cuda::ipc_transport<Host>> {
 
 namespace detail {
 
-/// The host's algorithms, for calls that are staged.
+/// The algorithms of the template parameter `Host`, for calls that are staged.
 template <class Host>
 struct algorithm_table<basic_channel<cuda::ipc_transport<Host>>>
     : algorithm_table<basic_channel<Host>> {};
@@ -71,7 +73,7 @@ template <class Host>
 struct point_to_point_body<cuda::ipc_transport<Host>>
     : point_to_point_body<cuda::staged_transport<Host>> {};
 
-/// The bodies of calls: each is one `ipc_operation`, or is staged.
+/// The bodies of calls. Each call runs as an `ipc_operation` if possible, and is staged otherwise.
 template <class Host>
 struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
   using channel = basic_channel<cuda::ipc_transport<Host>>;
@@ -85,7 +87,7 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
 
   static bool needs_no_copy(any_buffer, any_buffer, const reduction&) { return false; }
 
-  /// all_reduce and scan.
+  /// Performs all_reduce and scan.
   static task<> in_place(channel net,
                          function_pointer<task<>(host_channel, any_buffer, any_op)> algorithm,
                          any_buffer in, any_buffer out, reduction op, int ranks) {
@@ -151,7 +153,7 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
     if (!done) co_await staged::broadcast(as_staged(net), algorithm, data, root);
   }
 
-  /// Reduces one buffer after the other.
+  /// Reduces the buffers of the group one after the other.
   static task<> all_reduce_group(
       channel net, function_pointer<task<>(host_channel, any_buffer, any_op)> algorithm,
       std::vector<any_buffer> group, reduction op, bool packed) {
@@ -197,7 +199,8 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
     if (!done) co_await staged::all_gather_out_of_place(as_staged(net), algorithm, in, out, table);
   }
 
-  /// gather and scatter: `share` elements belong to this rank; the root has all.
+  /// Performs gather and scatter. `share` is the number of elements that belong to this rank; the
+  /// root has the elements of all ranks.
   static task<> gather_or_scatter(
       channel net,
       function_pointer<task<>(host_channel, any_buffer, any_buffer, partition, int)> algorithm,
@@ -223,8 +226,8 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
     }
   }
 
-  /// If counts differ from rank to rank, all ranks exchange theirs first. A call that is in place
-  /// on any rank is staged.
+  /// Performs all_to_all. If counts may differ from rank to rank, all ranks first exchange their
+  /// counts. A call that is in place on any rank is staged.
   static task<> all_to_all(
       channel net,
       function_pointer<task<>(host_channel, any_buffer, partition, any_buffer, partition)>
@@ -259,8 +262,8 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
 
  private:
   static staged_channel as_staged(const channel& net) { return {net.net(), net.record()}; }
-  /// Whether a call may run as an `ipc_operation`; one that pins any other algorithm is staged by
-  /// that algorithm.
+  /// Returns whether a call may run as an `ipc_operation`. A call that pins (selects) another
+  /// algorithm is staged with that algorithm instead.
   static bool may_work_in_place(const operation_record& record) {
     return record.pinned == algorithm::automatic || record.pinned == algorithm::native ||
            record.pinned == algorithm::direct || pins_ring(record);
@@ -273,8 +276,8 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
            net.nodes().nodes() == 1;
   }
 
-  /// The peer group for a reduction that needs no exchange before it; null, on all ranks: it runs
-  /// as an `ipc_operation`.
+  /// Returns the peer group that can perform a reduction without a preceding exchange of messages.
+  /// Returns null, on all ranks, if the reduction has to run as an `ipc_operation`.
   static cuda::peer_group* peer_group_for(const channel& net, const any_buffer& data,
                                           const reduction& op) {
     if (op.run_one_shot_on_device == nullptr || net.size() < 2 || !reaches_all(net)) return nullptr;
@@ -289,7 +292,8 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
     std::uint64_t first = 0;
     std::uint64_t count = 0;
   };
-  /// What a rank sends to each rank, and where it receives what each sends.
+  /// The ranges of elements that a rank sends to each rank, and the ranges where it receives from
+  /// each rank.
   struct blocks {
     span sent[cuda::max_ipc_ranks];
     span received[cuda::max_ipc_ranks];
@@ -301,7 +305,8 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
       }
     }
   };
-  /// Fills in the layouts of all other ranks. Throws `errc::mismatch` if counts disagree.
+  /// Receives the layouts of all other ranks. Throws `errc::mismatch` if a sender and a receiver
+  /// have different counts.
   static task<> exchange(channel net, std::vector<blocks>& layouts) {
     const host_channel host = net;
     auto* const all = reinterpret_cast<std::byte*>(layouts.data());
@@ -320,8 +325,8 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
     }
   }
 
-  /// Whether a reduction may use the ring: only if it may be in any order, and its elements travel
-  /// as they are.
+  /// Returns whether a reduction may use the ring (ipc_ring.hpp). It may not use the ring if it
+  /// needs a fixed order, or if its elements are converted before they are combined.
   static cuda::ring_use ring_for(const operation_record& record, std::size_t size,
                                  const reduction& op) {
     const bool keeps_order =
@@ -334,8 +339,9 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
     return is_long ? cuda::ring_use::between_nodes : cuda::ring_use::never;
   }
 
-  /// Runs `work(operation)` on all workers, after the work that all callers' streams had when they
-  /// called; or the ring of `ring_op`. False, on all ranks: the call has to be staged.
+  /// Runs `work(operation)` on all workers, or the ring that reduces by `ring_op`. Begins after the
+  /// work that the streams of all callers had when they made the call. Returns false, on all ranks,
+  /// if the call has to be staged.
   template <class Work>
   static task<bool> run_in_place(channel net, any_buffer in, any_buffer out, const Work& work,
                                  bool is_suitable = true, const reduction* ring_op = nullptr) {
@@ -350,8 +356,8 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
     if (requires_ring && ring != cuda::ring_use::always) co_return false;
     ipc_operation operation(host, peers, bytes(in), bytes(out), is_suitable, ring);
     co_await preceding->followed(*net.record().communicator);
-    // The rest of the call (a group's next part, staging) follows a stream that no longer waits for
-    // the caller's.
+    // From here on the call follows the work stream, because the work of the caller's stream that
+    // had to come first is done. This affects the next buffer of a group, and staging.
     net.record().stream = peers.work_stream().ref();
     if (!co_await operation.begin()) co_return false;
     if (cuda::uses_ring(operation.infos())) {
@@ -396,7 +402,8 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
                      parts.count(source) * element);
     }
   }
-  /// Reduces this worker's share of all inputs into each of the outputs.
+  /// Reduces this worker's share of the elements of all inputs. Writes the result to the outputs of
+  /// the ranks in `outputs`.
   static void sum(ipc_operation& operation, const reduction& op, int ranks, std::size_t count,
                   const std::vector<int>& outputs) {
     const partition parts(count, operation.workers());
@@ -406,8 +413,9 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
     operation.fold(op, inputs(operation, ranks, offset), outs,
                    parts.count(operation.worker_index()), ranks);
   }
-  /// Computes this worker's share of all prefixes, inclusive or (`first` = 1) exclusive. The
-  /// highest rank comes first: no other prefix needs the input that it may overwrite.
+  /// Computes this worker's share of the elements of all prefixes, which are inclusive if `first`
+  /// is 0 and exclusive if it is 1. Begins with the highest rank, because no lower prefix needs the
+  /// input that the highest rank's prefix may overwrite.
   static void prefixes(ipc_operation& operation, const reduction& op, int ranks, std::size_t count,
                        int first) {
     const partition parts(count, operation.workers());
@@ -426,15 +434,17 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
 
 namespace colls::cuda {
 
-/// A model for `attach`: up to 8 ranks of one host, on one GPU or on several that can access each
-/// other's memory, work directly in each other's device memory. Memory of `allocate` is shared by
-/// file descriptors, memory of cudaMalloc by CUDA IPC handles, and threads of one process use
-/// pointers. Kernels reduce in rank order; nothing is sent, so `options.wire` has no effect. Where
-/// ranks cannot map each other's memory, calls are staged by the settings, and a warning says why.
-/// Calls that pin an algorithm are staged too, except for `native` and `direct`, which name the
-/// kernels, and `ring` for an all_reduce if each rank has a GPU of its own. Memory that was given
-/// to a call remains mapped by other ranks until their communicators are destroyed or other memory
-/// appears at its address.
+/// A model for `attach` in which up to 8 ranks of one machine work directly in each other's device
+/// memory. The ranks are on one GPU, or on several GPUs that can access each other's memory. They
+/// share memory of `allocate` by file descriptors and memory of cudaMalloc by CUDA IPC handles;
+/// threads of one process use pointers. Kernels reduce in rank order. No data is sent in messages,
+/// so `options.wire` has no effect.
+///
+/// If ranks cannot map each other's memory, calls are staged as the settings say, and a warning
+/// tells why. Calls that pin (select) an algorithm are staged too, with two exceptions: `native`
+/// and `direct` are names of the kernels, and `ring` is available for all_reduce if each rank has a
+/// GPU of its own. Memory that was passed to a call remains mapped by other ranks until their
+/// communicators are destroyed or other memory appears at its address.
 struct cuda_ipc {
   using settings = staging;
 

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// ipc_memory: describes this rank's device buffers to other ranks, and maps theirs.
+// ipc_memory: describes this rank's device buffers to other ranks, and maps the buffers of other
+// ranks.
 
 #include <colls/cuda/exportable_memory.hpp>
 
@@ -12,19 +13,21 @@
 
 namespace colls::cuda {
 
-/// A buffer as its rank describes it to others: what they need to map it.
+/// The description of a buffer that its rank sends to other ranks, with all that they need to map
+/// it.
 struct remote_buffer {
   api::memory_handle handle;
-  std::uint64_t address = 0;  // in the process of its rank
-  std::uint64_t size = 0;     // bytes; 0: there is no buffer
+  std::uint64_t address = 0;  // in the process of the rank that owns it
+  std::uint64_t size = 0;     // in bytes; 0 if there is no buffer
   std::uint64_t allocation_base = 0;
   std::uint64_t allocation_size = 0;
   std::uint64_t allocation_number = 0;
-  std::int64_t share_status = 0;   // why other processes cannot open it; 0: they can
-  std::int64_t is_exportable = 0;  // 1: it is mapped by a descriptor, there is no handle
+  std::int64_t share_status = 0;   // why other processes cannot open it, or 0 if they can
+  std::int64_t is_exportable = 0;  // 1 if others map it by a descriptor instead of `handle`
 };
 
-/// Describes buffers of this rank, and keeps the handles of their allocations for the next time.
+/// A cache of the handles of this rank's allocations, which describes buffers in these allocations
+/// to other ranks.
 class handle_cache {
  public:
   remote_buffer describe(const_bytes data) {
@@ -66,25 +69,28 @@ class handle_cache {
 };
 
 /// A cache of the allocations of other processes that this rank has mapped. An unused mapping is
-/// closed when its owner describes another allocation at its address, when an allocation cannot be
-/// opened, or when it is the least recently used of too many.
+/// closed in three cases: its owner describes another allocation at the same address, another
+/// allocation cannot be opened, or too many allocations are mapped and this one was used least
+/// recently.
 class mapped_memory {
  public:
   struct mapping {
-    std::uint64_t process;  // its owner, of which several ranks may expose the same allocation
+    std::uint64_t process;  // the owning process, several ranks of which may expose it
     remote_buffer buffer;
     void* base;
     int use_count;
     std::uint64_t last_use;
-    mapped_physical physical{};  // of exportable memory
+    mapped_physical physical{};  // used for exportable memory only
   };
 
-  /// The result of `acquire` for exportable memory that is not mapped and whose descriptor is
-  /// missing.
+  /// The result of `acquire` if exportable memory is not mapped yet and its descriptor has not
+  /// arrived.
   static constexpr api::status needs_descriptor = api::not_ready;
 
-  /// Maps the allocation of a buffer of `process` for the thread's current device, until `release`.
-  /// `fd`: the descriptor of exportable memory, if it has arrived. Null: `result` says why not.
+  /// Maps the allocation of a buffer of `process` for `device`, which must be the thread's current
+  /// device, until `release`. `fd` is the descriptor of exportable memory, or empty if the
+  /// descriptor has not arrived. If the mapping fails, returns null and sets `result` to the
+  /// reason.
   mapping* acquire(std::uint64_t process, const remote_buffer& buffer,
                    const colls::detail::descriptor& fd, int device, api::status& result) {
     const std::uint64_t offset = buffer.address - buffer.allocation_base;
@@ -135,7 +141,8 @@ class mapped_memory {
   }
   static void release(mapping& used) { --used.use_count; }
 
-  /// Closes all mappings. The thread's current device is that of `acquire`, and none is in use.
+  /// Closes all mappings. None of them may be in use. The thread's current device must be the
+  /// device that was passed to `acquire`.
   void close_all() {
     close_if([](const std::unique_ptr<mapping>&) { return true; });
   }
@@ -146,7 +153,9 @@ class mapped_memory {
   api::status open(mapping& opened) {
     api::status result = api::open(opened.base, opened.buffer.handle);
     if (result != api::success) {
-      // The driver maps whole blocks: a freed allocation that is still open may be in the same one.
+      // The driver maps whole blocks, so a freed allocation that is still mapped may be in the same
+      // block and prevent this mapping. Unused mappings are therefore closed before another
+      // attempt.
       const auto is_unused = [&](const std::unique_ptr<mapping>& known) {
         return known->process == opened.process && known->use_count == 0;
       };
@@ -154,7 +163,7 @@ class mapped_memory {
     }
     return result;
   }
-  /// Returns whether it has closed any.
+  /// Closes the mappings for which the predicate is true. Returns whether there were any.
   template <class Predicate>
   bool close_if(const Predicate& predicate) {
     const std::size_t before = mappings_.size();

@@ -3,8 +3,9 @@
 #pragma once
 
 // ipc_operation: one collective of ranks that map each other's device memory. One rank of each GPU,
-// the worker, does the work of all ranks on it by kernels and copies of its stream; the others wait
-// for its message. No stream waits for another process, which may die.
+// the worker, does the work of all ranks on that GPU by kernels and copies on its stream. The other
+// ranks wait for the workers' messages. No stream waits for another process, because that process
+// may die.
 
 #include <colls/algorithm/multi_send_recv.hpp>
 #include <colls/cuda/ipc_peers.hpp>
@@ -12,11 +13,13 @@
 namespace colls::cuda {
 
 /// One rank's part in one operation. After its destruction no peer accesses this rank's buffers and
-/// this rank accesses no peer's, however the operation has ended.
+/// this rank accesses no peer's buffers, even if the operation has failed.
 template <channel Channel>
 class ipc_operation {
  public:
-  /// `is_suitable`: whether this rank's buffers can be used; if not, all ranks stage the operation.
+  /// `is_suitable` says whether the operation can use this rank's buffers. If they are unsuitable
+  /// on any rank, all ranks stage the operation, which means that they copy the data through host
+  /// memory.
   ipc_operation(Channel net, ipc_peers& peers, const_bytes in, const_bytes out, bool is_suitable,
                 ring_use ring = ring_use::never)
       : net_(net),
@@ -33,7 +36,8 @@ class ipc_operation {
   ipc_operation(const ipc_operation&) = delete;
   ~ipc_operation() {
     const bool is_interrupted = infos_[own()].epoch != 0;
-    // Waits for the accesses of all calls of this rank: two ranks may wait for each other here.
+    // This rank first waits for the accesses of all its calls, because two ranks may wait for each
+    // other's accesses in `revoke`.
     if (is_interrupted) peers_.quiesce();
     for (mapped_memory::mapping* const used : mappings_) mapped_memory::release(*used);
     if (!is_interrupted) return;
@@ -42,8 +46,9 @@ class ipc_operation {
              peers_.rank());
   }
 
-  /// Called when this rank's buffers are ready. Returns whether all ranks expose theirs and all
-  /// workers have mapped them; equal on all ranks.
+  /// Exchanges the buffers' descriptions with all ranks and maps the buffers of the peers. This
+  /// rank's buffers must be ready. Returns whether all ranks expose their buffers and all workers
+  /// have mapped them. The result is equal on all ranks.
   task<bool> begin() {
     co_await exchange(0, bytes_of(infos_[own()]), bytes_of(infos_[0]).data);
     bool can_run = true;
@@ -68,15 +73,18 @@ class ipc_operation {
     co_return can_run;
   }
 
-  /// Called after `begin` on all ranks instead of `run`: no rank does any work.
+  /// Ends the operation without any work. Must be called on all ranks, after `begin` and instead of
+  /// `run`.
   void decline() { close_epoch(); }
-  /// Calls `work(*this)` on a worker, which enqueues its work. Ends when all workers are done.
+  /// Calls `work(*this)`, which enqueues the work, if this rank is a worker. Completes when all
+  /// workers are done.
   template <class Work>
   task<> run(const Work& work) {
     if (works()) co_await run_part(work);
     co_await end();
   }
-  /// Does a part of this rank's work: `work(*this)` enqueues it. Ends when it is done.
+  /// Does a part of this rank's work, which `work(*this)` enqueues. Completes when that part is
+  /// done.
   template <class Work>
   task<> run_part(const Work& work) {
     const std::uint64_t quiesce_count = peers_.quiesce_count();
@@ -89,21 +97,23 @@ class ipc_operation {
         }
         co_await peers_.work_stream().reached();
       } catch (const error& thrown) {
-        // Before throwing, so that concurrent parts end too, here and on the other ranks.
+        // The operation is revoked before the exception leaves this function, so that concurrent
+        // parts fail too, on this rank and on the others.
         peers_.quiesce();
         net_.revoke(thrown.record());
         throw;
       }
     }
-    // `quiesce` has left all guards already.
+    // If `quiesce` has run in the meantime, it has already left all guards.
     if (quiesce_count == peers_.quiesce_count()) leave_all_guards();
     if (is_open) co_return;
-    // A peer has closed its epoch early. It revokes the operation once no rank accesses its memory;
-    // until then this waits for a message that is never sent.
+    // A peer has closed its epoch early, and will revoke the operation when no rank accesses its
+    // memory any more. Until then this rank waits for a message that is never sent.
     const int next = (net_.rank() + 1) % net_.size();
     co_await net_.lane(unused_lane).recv(next, mutable_bytes());
   }
-  /// Called when this rank has done its work; ends when all ranks have.
+  /// Waits until all ranks have done their work. Must be called when this rank has done its own
+  /// work.
   task<> end() {
     co_await exchange(2, const_bytes(), nullptr);
     close_epoch();
@@ -112,7 +122,7 @@ class ipc_operation {
   const Channel& net() const { return net_; }
   const std::vector<peer_info>& infos() const { return infos_; }
 
-  /// The rank that works for `rank`: the first one on the same GPU.
+  /// Returns the rank that works for `rank`, which is the first rank on the same GPU.
   int worker_for(int rank) const {
     int first = 0;
     while (!(infos_[index(first)].gpu == infos_[index(rank)].gpu)) ++first;
@@ -120,7 +130,7 @@ class ipc_operation {
   }
   bool works_for(int rank) const { return worker_for(rank) == net_.rank(); }
   bool works() const { return works_for(net_.rank()); }
-  /// The number of workers, and this rank's index among them.
+  /// Returns the number of workers. `worker_index` returns this rank's index among them.
   int workers() const { return workers_before(net_.size()); }
   int worker_index() const { return workers_before(net_.rank()); }
 
@@ -132,7 +142,9 @@ class ipc_operation {
     peers_.work_stream().copy(dest, source, size);
     count_bytes(size);
   }
-  /// outs = ins[0] (+) ins[1] (+) ..., with inputs prepared, and finished for that many ranks.
+  /// Enqueues outs[k] = ins[0] (+) ins[1] (+) ... for all k. The kernel applies the operation's
+  /// `prepare` to each input. Unless `ranks` is 0, it applies `finish`, for a reduction over
+  /// `ranks` ranks, to the result.
   void fold(const reduction& op, const std::vector<const void*>& ins,
             const std::vector<std::byte*>& outs, std::size_t elements, int ranks) {
     if (elements == 0) return;
@@ -145,8 +157,8 @@ class ipc_operation {
   }
 
  private:
-  // Whether a rank has mapped what it needs, the worst first. `needs_descriptor`: it can, once its
-  // peers have sent it descriptors.
+  // Whether a rank has mapped what it needs, the worst case first. `needs_descriptor` means that
+  // the rank can map it when its peers have sent descriptors.
   enum class access : char { none, needs_descriptor, full };
 
   static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
@@ -167,7 +179,7 @@ class ipc_operation {
   task<> exchange(int lane, const_bytes local, std::byte* all) {
     const std::uint64_t before = net_.record().bytes;
     co_await multi_send_recv::exchange_with_all(net_.lane(lane), local, all);
-    net_.record().bytes_in_place += net_.record().bytes - before;  // protocol messages, no data
+    net_.record().bytes_in_place += net_.record().bytes - before;  // the exchange carries no data
   }
 
   task<> exchange_access(int lane, std::vector<access>& accesses) {
@@ -195,9 +207,9 @@ class ipc_operation {
     }
   }
 
-  /// Maps what this rank needs: the guards of all workers, whose streams write their progress
-  /// there, and for a worker also the guards and buffers of all ranks. `is_sent`: whether all peers
-  /// have sent the descriptors that this rank needs.
+  /// Maps the guards of all workers, to which the workers' streams write their progress. A worker
+  /// also maps the guards and buffers of all ranks. `is_sent` says whether all peers have sent the
+  /// descriptors that this rank needs.
   access map_peers(bool is_sent) {
     access result = access::full;
     const on_device guard(peers_.work_stream().device());
@@ -261,7 +273,7 @@ class ipc_operation {
   std::vector<std::byte*> out_;
   std::vector<access_guard_view*> guards_;
   std::vector<mapped_memory::mapping*> mappings_;
-  refusal refusal_;  // why this rank cannot map what it needs
+  refusal refusal_;  // the reason why this rank cannot map what it needs
   int refused_rank_ = 0;
 };
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// ipc_peers: one rank's state for accessing device memory of the other ranks of its host, and for
-// theirs to its own.
+// ipc_peers: the state by which one rank accesses device memory of the other ranks of its machine,
+// and lets these ranks access its own device memory.
 
 #include <colls/base/log.hpp>
 #include <colls/cuda/access_guard.hpp>
@@ -16,29 +16,30 @@
 
 namespace colls::cuda {
 
-/// The number of inputs of a kernel, which limits the number of ranks.
+/// The maximum number of ranks, which is the maximum number of inputs of a kernel.
 inline constexpr int max_ipc_ranks = 8;
 
-/// Whether a call may use a ring of its ranks (ipc_ring.hpp); the least value of all ranks holds.
+/// Whether a call may use a ring of its ranks (ipc_ring.hpp). The least value among all ranks
+/// applies.
 enum class ring_use : std::int64_t { never, between_nodes, always };
 
-/// What each rank tells all others before any data moves. When it is sent, the rank's inputs are
-/// ready and its outputs may be overwritten.
+/// The message that each rank sends to all others before any data moves. A rank sends it when its
+/// inputs are ready and its outputs may be overwritten.
 struct peer_info {
   std::uint64_t process = 0;
   api::device_id gpu;
   std::int64_t device = 0;
   std::int64_t node = -1;         // the NUMA node that its GPU is attached to
-  std::int64_t links_differ = 0;  // whether its links to other GPUs differ in performance
+  std::int64_t links_differ = 0;  // whether links to other GPUs differ in performance
   ring_use ring = ring_use::never;
-  std::uint64_t epoch = 0;  // the exposure epoch; 0: the rank exposes nothing
+  std::uint64_t epoch = 0;  // the exposure epoch (access_guard.hpp), or 0 if nothing is exposed
   guard_address guard;
-  std::uint64_t mailbox = 0;  // its name; 0: it has none
+  std::uint64_t mailbox = 0;  // the name of the rank's mailbox for descriptors, or 0
   remote_buffer in;
   remote_buffer out;
 };
 
-/// Why a rank cannot map what a peer exposes, and a hint for the user.
+/// The reason why a rank cannot map what a peer exposes, and a hint for the user.
 struct refusal {
   const char* reason = "";
   const char* hint = "";
@@ -66,14 +67,14 @@ class ipc_peers {
     restore_device(before);
   }
 
-  /// Streams on which calls wait for their callers' streams.
+  /// Returns the pool of streams on which calls wait for their callers' streams.
   stream_pool& streams() { return streams_; }
-  /// The stream that does the work of all calls. It waits for no other stream.
+  /// Returns the stream that does the work of all calls. This stream waits for no other stream.
   stream& work_stream() { return work_stream_; }
   cuda::access_guard& own_guard() { return guard_; }
-  /// Closes an epoch that ends early, and waits until no peer accesses what it exposed. The
-  /// accesses are work of streams, which completes whatever the peer's program does. False: as
-  /// `access_guard::revoke`.
+  /// Closes the epoch of an operation that did not complete, and waits until no peer accesses what
+  /// the operation exposed. The wait ends because the accesses are work of streams, which completes
+  /// whatever the peer's program does. Returns false if a peer may still access the memory.
   bool revoke(std::uint64_t epoch) {
     const auto has_reached = [this](int rank, std::uint32_t value) {
       const auto found = guards_.find(rank);
@@ -82,18 +83,20 @@ class ipc_peers {
     };
     return guard_.revoke(epoch, access_guard::wait_policy::while_alive, has_reached);
   }
-  /// Waits until this rank's accesses to peers' memory are done, and leaves all their guards.
+  /// Waits until this rank's accesses to peers' memory are done, and leaves the guards of all
+  /// peers.
   void quiesce() {
     (void)api::synchronize(work_stream_.ref());
     for (auto& [rank, theirs] : guards_) theirs.leave_all(rank_);
     ++quiesce_count_;
   }
-  /// The number of calls of `quiesce`: an operation that entered before the last one has left.
+  /// Returns the number of calls of `quiesce`. An operation that entered guards before the last
+  /// such call has already left them.
   std::uint64_t quiesce_count() const { return quiesce_count_; }
   int rank() const { return rank_; }
   std::uint64_t process() const { return process_; }
 
-  /// Describes this rank, without buffers.
+  /// Returns a description of this rank without buffers.
   peer_info self_info() const {
     peer_info info;
     info.process = process_;
@@ -104,7 +107,8 @@ class ipc_peers {
     info.mailbox = mailbox_.name();
     return info;
   }
-  /// Describes this rank and opens an epoch for its buffers.
+  /// Opens an exposure epoch for the buffers, and returns a description of this rank with the
+  /// buffers. If no epoch can be opened, the epoch in the description is 0.
   peer_info expose(const_bytes in, const_bytes out) {
     peer_info info = self_info();
     info.epoch = guard_.open();
@@ -117,15 +121,16 @@ class ipc_peers {
 
   remote_buffer describe(const_bytes data) { return handles_.describe(data); }
 
-  /// The guard of that rank; null: this process cannot map it.
+  /// Returns the guard of `rank`, or null if this process cannot map it.
   access_guard_view* guard_of(int rank, const peer_info& peer) {
     access_guard_view& view = guards_[rank];
     if (!view.refers_to(peer.guard)) view = access_guard_view(peer.guard, ranks_);
     return view ? &view : nullptr;
   }
 
-  /// Allocates device memory with undefined contents that other ranks map by a descriptor. Where
-  /// that is not supported, they map it by a handle of CUDA's IPC, and a warning is logged.
+  /// Allocates device memory with undefined contents that other ranks map by a descriptor. If
+  /// descriptors are not supported, logs a warning and allocates memory that other ranks map by a
+  /// CUDA IPC handle.
   std::shared_ptr<std::byte> allocate(std::size_t size, exportable_memory::usage kind) {
     const on_device device_guard(work_stream_.device());
     if (exports_) {
@@ -143,13 +148,14 @@ class ipc_peers {
     const auto buffer = std::make_shared<device_buffer<std::byte>>(size);
     return {buffer, buffer->data()};
   }
-  /// From now on `allocate` uses cudaMalloc.
+  /// Makes all later calls of `allocate` use cudaMalloc.
   void stop_exporting(const char* reason) {
     if (!std::exchange(exports_, false)) return;
     log_warn("rank %d shares what it allocates by handles of CUDA's IPC, not by descriptors: %s",
              rank_, reason);
   }
-  /// Sends a peer's process a descriptor of a buffer of this rank, if it needs one.
+  /// Sends a descriptor of one of this rank's buffers to a peer's process, if that process needs
+  /// one.
   void send_descriptor(const peer_info& peer, const remote_buffer& buffer) const {
     if (buffer.is_exportable == 0 || peer.process == process_) return;
     const on_device device_guard(work_stream_.device());
@@ -157,12 +163,13 @@ class ipc_peers {
     exportable_memory::use_descriptor(
         buffer.allocation_base, buffer.allocation_number, [&](int fd) {
           (void)fd_mailbox::send(peer.mailbox, label,
-                                 fd);  // the peer finds out if it has not arrived
+                                 fd);  // the peer detects if the descriptor is missing
         });
   }
 
-  /// Returns the address of a peer's buffer in this process; null: `refused` says why not. Appends
-  /// a mapping that it uses to `mappings`. `is_sent`: whether the peer has sent the descriptor.
+  /// Returns the address of a peer's buffer in this process. If the buffer cannot be mapped,
+  /// returns null and sets `refused` to the reason. If the buffer needs a mapping, appends the
+  /// mapping to `mappings`. `is_sent` says whether the peer has sent the descriptor.
   std::byte* map_buffer(const peer_info& peer, const remote_buffer& buffer, bool is_sent,
                         std::vector<mapped_memory::mapping*>& mappings, refusal& refused) {
     constexpr const char* no_peers =
@@ -171,8 +178,9 @@ class ipc_peers {
     if (is_of_this_process && peer.device == work_stream_.device()) {
       return reinterpret_cast<std::byte*>(buffer.address);
     }
-    // Other devices of this process cannot access what other processes cannot open (pools, memory
-    // that users have mapped): peer access covers only memory of cudaMalloc.
+    // Peer access covers only memory of cudaMalloc. Therefore memory that other processes cannot
+    // open (pools, memory that users have mapped) is inaccessible to other devices of this process
+    // too.
     auto result = static_cast<api::status>(buffer.share_status);
     if (result != api::success) {
       refused = {
@@ -212,7 +220,7 @@ class ipc_peers {
     return nullptr;
   }
 
-  /// Logs once why calls are staged.
+  /// Logs why calls are staged, that is, copied through host memory. Does so only once.
   void log_refusal(const operation_record& record, int rank, const refusal& refused) {
     if (std::exchange(refusal_logged_, true)) return;
     log_warn(
@@ -224,8 +232,8 @@ class ipc_peers {
   }
 
  private:
-  /// Finds the device's node and compares its links to the devices that this process sees. What
-  /// CUDA does not tell is left out.
+  /// Finds the NUMA node of the device, and whether the device's links to the other devices that
+  /// this process sees differ in performance. Ignores what CUDA does not tell.
   void find_links() {
     const int device = work_stream_.device();
     if (api::host_node(node_, device) != api::success) node_ = -1;
@@ -251,10 +259,10 @@ class ipc_peers {
   int node_ = -1;
   bool links_differ_ = false;
   cuda::access_guard guard_;
-  host_registration guard_registration_;  // of the page, where `work_stream_` writes its progress
+  host_registration guard_registration_;  // registers the page to which `work_stream_` writes
   cuda::fd_mailbox mailbox_;
   std::map<int, access_guard_view> guards_;
-  std::map<int, api::status> peer_access_;  // by device: whether this one can access its memory
+  std::map<int, api::status> peer_access_;  // by device: the result of enabling access to it
   handle_cache handles_;
   std::uint64_t quiesce_count_ = 0;
   bool refusal_logged_ = false;

@@ -3,8 +3,8 @@
 #pragma once
 
 // ipc_ring: all_reduce of long vectors by a ring of ranks, each on a GPU of its own. A rank reads
-// only the memory of the previous rank. Where GPUs of two NUMA nodes share the link between the
-// nodes, less data crosses it than if each rank read from all.
+// only the memory of the previous rank in the ring. If GPUs of two NUMA nodes share the link
+// between the nodes, less data crosses that link than if each rank read from all others.
 
 #include <colls/base/partition.hpp>
 #include <colls/cuda/ipc_operation.hpp>
@@ -14,13 +14,16 @@
 
 namespace colls::cuda {
 
-/// The least size in bytes for which `automatic` may choose the ring: its steps, of which each rank
-/// has two, each cost a launch, a wait and a message.
+/// The least size in bytes for which `automatic` may choose the ring. The ring does not pay for
+/// shorter vectors, because it takes two steps per rank and each step costs a launch, a wait and a
+/// message.
 inline constexpr std::size_t min_ring_bytes = 4 << 20;
 
-/// Whether the ring is used; equal on all ranks. Each rank must have a GPU of its own. And either
-/// the call pins the ring; or it permits it, links of GPUs differ in performance, and at least two
-/// nodes have two ranks or more: to and from a lone rank a ring moves no less data.
+/// Returns whether the ring is used; the result is equal on all ranks. Each rank must have a GPU of
+/// its own. In addition, the caller must have pinned (selected) the ring, or three conditions must
+/// hold: the call permits the ring, the links between GPUs differ in performance, and at least two
+/// NUMA nodes have two or more ranks. The last condition is needed because a ring saves no traffic
+/// to and from a node with a single rank.
 inline bool uses_ring(const std::vector<peer_info>& infos) {
   ring_use use = ring_use::always;
   bool links_differ = false;
@@ -37,7 +40,7 @@ inline bool uses_ring(const std::vector<peer_info>& infos) {
          (use == ring_use::always || (use == ring_use::between_nodes && links_differ && nodes > 1));
 }
 
-/// The ranks in the order of the ring: those of a node are neighbours.
+/// Returns the ranks in the order of the ring, in which ranks of the same NUMA node are neighbours.
 inline std::vector<int> ring_order(const std::vector<peer_info>& infos) {
   std::vector<int> order;
   const auto precedes = [&](int rank, int other) {
@@ -49,7 +52,7 @@ inline std::vector<int> ring_order(const std::vector<peer_info>& infos) {
   return order;
 }
 
-/// One rank's part in the ring, in an operation that has begun.
+/// One rank's part in the ring. The operation that is passed to the constructor must have begun.
 template <channel Channel>
 class ipc_ring {
  public:
@@ -62,8 +65,8 @@ class ipc_ring {
                                    order_.begin())) {}
   ipc_ring(const ipc_ring&) = delete;
 
-  /// Runs pieces concurrently, each of which has a segment of every chunk: while a message of one
-  /// piece travels, the device works on another one.
+  /// Divides the vector into pieces that run concurrently, so that the device works on one piece
+  /// while a message of another travels. Each piece has a segment of every chunk.
   template <class Staging>
   task<> run(const Staging& stage) {
     const int pieces = stage.pieces(parts_.longest() * op_.storage_size);
@@ -75,21 +78,22 @@ class ipc_ring {
   }
 
  private:
-  static constexpr int first_lane = 8;  // the operation itself uses lower ones
+  static constexpr int first_lane = 8;  // the operation itself uses lower lanes (concurrent parts)
 
   int rank_at(int position) const {
     return order_[static_cast<std::size_t>(position) % order_.size()];
   }
 
-  /// First a reduce_scatter, whose partial sums grow from rank to rank in the outputs; then an
-  /// all_gather of the sums.
+  /// Performs a reduce_scatter, in which partial sums travel from rank to rank in the outputs, and
+  /// then an all_gather of the sums.
   task<> run_piece(Channel lane, partition parts) {
     const int ranks = lane.size();
     const int previous = rank_at(position_ + ranks - 1);
     const int next = rank_at(position_ + 1);
     const mutable_bytes empty;
     for (int step = 1; step < 2 * ranks - 1; ++step) {
-      // This step reads what the previous rank has written in its last step.
+      // Waits for the previous rank, because this step reads what that rank has written in the step
+      // before.
       if (step > 1) co_await when_all(lane.send(next, empty), lane.recv(previous, empty));
       const auto work = [&](ipc_operation<Channel>& operation) {
         const int chunk = (position_ + 2 * ranks - step - 1) % ranks;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// memory: owners of device memory and of pinned host memory, and pools of them.
+// memory: owning buffers in device memory and in pinned host memory, and pools of such buffers.
 
 #include <colls/cuda/check.hpp>
 
@@ -13,7 +13,7 @@ namespace colls::cuda {
 
 namespace detail {
 
-/// Owns elements in memory that one function of CUDA allocates and another one frees.
+/// An array in memory that the CUDA function `Allocate` allocates and the function `Free` frees.
 template <class T, api::status (*Allocate)(void*&, std::size_t), api::status (*Free)(void*)>
 class owned {
  public:
@@ -37,7 +37,7 @@ class owned {
 
   T* data() const { return static_cast<T*>(memory_); }
   std::size_t size() const { return count_; }
-  /// Gives up ownership: the memory is not freed.
+  /// Gives up ownership, so that the memory is never freed.
   void release() { memory_ = nullptr; }
 
  private:
@@ -47,7 +47,7 @@ class owned {
 
 }  // namespace detail
 
-/// `count` elements with undefined values in the memory of the thread's current device.
+/// An array of `count` elements with undefined values in the memory of the thread's current device.
 template <class T>
 class device_buffer : public detail::owned<T, api::allocate, api::release> {
  public:
@@ -58,8 +58,8 @@ class device_buffer : public detail::owned<T, api::allocate, api::release> {
   device_span<T> span() const { return {this->data(), this->size()}; }
 };
 
-/// `count` elements with undefined values in page-locked host memory, which any device can access.
-/// Allocating and freeing it takes long.
+/// An array of `count` elements with undefined values in page-locked host memory, which any device
+/// can access. Allocating and freeing such memory takes long.
 template <class T>
 class pinned_buffer : public detail::owned<T, api::allocate_pinned, api::release_pinned> {
  public:
@@ -68,8 +68,8 @@ class pinned_buffer : public detail::owned<T, api::allocate_pinned, api::release
       : detail::owned<T, api::allocate_pinned, api::release_pinned>(count, "cudaHostAlloc") {}
 };
 
-/// Registers host memory with CUDA for the lifetime of this object, so that streams can write to
-/// it. False where CUDA does not support that.
+/// A registration of host memory with CUDA for the lifetime of this object, so that streams can
+/// write to the memory. Converts to false if CUDA does not support that.
 class host_registration {
  public:
   explicit host_registration(mutable_bytes bytes)
@@ -87,16 +87,17 @@ class host_registration {
   bool good_;
 };
 
-/// Unused values that are kept for the next use. The value given last is taken first. A value that
-/// stays unused while `max_age` others are taken is destroyed if it can be. So the list keeps no
-/// more values than were recently in use at a time.
+/// A list of unused values that are kept for later use. `take` prefers the value that was given
+/// back last. It destroys values that stayed unused during the last `max_age` calls of `take`, if
+/// they can be destroyed. So the list keeps no more values than were recently in use at the same
+/// time.
 template <class T>
 class free_list {
  public:
   static constexpr std::uint64_t max_age = 1024;
 
-  /// Returns a value for which `fits(value)`, else `make()`. `can_destroy(value)`: whether an old
-  /// value may be destroyed now.
+  /// Returns an unused value for which `fits(value)` is true, or `make()` if there is none.
+  /// `can_destroy(value)` says whether an old value may be destroyed now.
   template <class Fits, class CanDestroy, class Make>
   T take(const Fits& fits, const CanDestroy& can_destroy, const Make& make) {
     ++now_;
@@ -114,7 +115,7 @@ class free_list {
       entries_.erase(it);
       return value;
     }
-    entries_.reserve(++total_);  // so that giving it back cannot fail
+    entries_.reserve(++total_);  // so that `give` cannot fail
     return make();
   }
   void give(T&& used) noexcept { entries_.push_back({std::move(used), now_}); }
@@ -128,12 +129,13 @@ class free_list {
     T value;
     std::uint64_t time;
   };
-  std::vector<entry> entries_;  // the longest unused first
+  std::vector<entry> entries_;  // values that have been unused for longest come first
   std::size_t total_ = 0;
-  std::uint64_t now_ = 0;  // counts calls of `take`
+  std::uint64_t now_ = 0;  // the number of calls of `take`
 };
 
-/// A pool of blocks of a power of two bytes, in device memory or pinned memory. For one thread.
+/// A pool of memory blocks whose sizes are powers of two. `Buffer` selects device memory or pinned
+/// memory. May be used by one thread only.
 template <class Buffer>
 class memory_pool {
  public:

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// nccl: the model `nccl`, collectives on device memory by NCCL. What NCCL cannot reduce is done by
-// its messages and kernels of colls.
+// nccl: the model `nccl`, which performs collectives on device memory by NCCL. For reductions that
+// NCCL does not support, NCCL moves the data and kernels of colls reduce it.
 
 #include <colls/algorithm/table.hpp>
 #include <colls/cuda/nccl_comm.hpp>
@@ -11,13 +11,14 @@
 
 namespace colls::cuda {
 
-/// NCCL's type and operation for a reduction, if it has them.
+/// The element type and the operation by which NCCL performs a reduction, if it supports that
+/// reduction.
 struct nccl_reduction {
   bool is_known = false;
   nccl_api::type type{};
   nccl_api::op op{};
 };
-/// Finds NCCL's reduction by the ids of the element type and the operation.
+/// Returns NCCL's reduction for the ids of an element type and an operation.
 constexpr nccl_reduction nccl_reduction_of(std::uint32_t type, std::uint32_t op) {
   constexpr std::uint32_t types[] = {type_id<std::int8_t>(),  type_id<std::uint8_t>(),
                                      type_id<std::int32_t>(), type_id<std::uint32_t>(),
@@ -26,7 +27,7 @@ constexpr nccl_reduction nccl_reduction_of(std::uint32_t type, std::uint32_t op)
                                      type_id<double>(),       type_id<bfloat16>()};
   constexpr std::uint32_t ops[] = {plus::op_number, multiplies::op_number, maximum::op_number,
                                    minimum::op_number, average::op_number};
-  constexpr int integers = 6;  // NCCL rounds their averages differently
+  constexpr int integers = 6;  // number of integer types, whose averages NCCL rounds differently
   for (int t = 0; t < static_cast<int>(std::size(types)); ++t) {
     for (int o = 0; o < static_cast<int>(std::size(ops)); ++o) {
       if (types[t] != type || ops[o] != op) continue;
@@ -37,14 +38,16 @@ constexpr nccl_reduction nccl_reduction_of(std::uint32_t type, std::uint32_t op)
   return {};
 }
 
-/// A transport of the host, for communicators whose collectives NCCL does on a device.
-/// Point-to-point messages are staged: those of NCCL have no tags and block their stream.
+/// A transport for communicators whose collectives NCCL performs on a device. The template
+/// parameter `Host` is the transport of host memory that carries all other messages. Point-to-point
+/// messages are staged (copied through pinned host memory), because NCCL's messages have no tags
+/// and block their stream.
 template <transport Host>
 class nccl_transport : public staged_transport<Host> {
  public:
   static constexpr bool reduces_on_device = true;
   static constexpr bool folds_in_order = true;
-  /// Whether NCCL does a reduction itself. It has no scans.
+  /// Whether NCCL performs a reduction itself. NCCL has no scans.
   template <collective Coll, class T, class Op>
   static constexpr bool has_reduction = Coll != collective::scan && Coll != collective::exscan &&
                                         nccl_reduction_of(type_id<T>(), op_id<Op>()).is_known;
@@ -74,8 +77,8 @@ template <class Host>
 struct point_to_point_body<cuda::nccl_transport<Host>>
     : point_to_point_body<cuda::staged_transport<Host>> {};
 
-/// The bodies of calls: each enqueues its work in the order of the calls, and ends when its stream
-/// has done that.
+/// The bodies of calls. The calls of a communicator enqueue their work in order. Each call
+/// completes when its stream has done the call's work.
 template <class Host>
 struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
   using channel = basic_channel<cuda::nccl_transport<Host>>;
@@ -85,8 +88,8 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
 
   static bool needs_no_copy(any_buffer, any_buffer, const reduction&) { return false; }
 
-  /// The host's barrier. As every call it makes NCCL's communicator if needed, and waits for the
-  /// work that the caller's stream has.
+  /// Performs a barrier by messages of the template parameter `Host`. Like every call, a barrier
+  /// creates NCCL's communicator if needed, and waits for the work that the caller's stream has.
   static task<> barrier(channel net) {
     const auto work = [net](nccl_call&) -> task<> {
       const host_channel host = net;
@@ -95,7 +98,7 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
     return submit(net, work);
   }
 
-  /// all_reduce and scan.
+  /// Performs all_reduce and scan.
   template <class Algorithm>
   static task<> in_place(channel net, const Algorithm&, any_buffer in, any_buffer out, reduction op,
                          int) {
@@ -223,7 +226,8 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
     return all_gather(net, none, in, out, std::move(table));
   }
 
-  /// gather and scatter: `share` elements belong to this rank; the root has all.
+  /// Performs gather and scatter. `share` is the number of elements that belong to this rank; the
+  /// root has the elements of all ranks.
   template <class Algorithm>
   static task<> gather_or_scatter(channel net, const Algorithm&, any_buffer first,
                                   any_buffer second, std::size_t share, offsets table, int root) {
@@ -340,7 +344,8 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
         cuda::nccl_api::all_to_all(in.data(), out.data(), block, call.handle(), call.work_stream()),
         "ncclAlltoAll");
   }
-  /// Enqueues an all_gather of chunks into every rank's `out`; this rank's chunk is at `own`.
+  /// Enqueues an all_gather of chunks into the buffer `out` of every rank. This rank's chunk is at
+  /// `own`.
   static void gather_all(channel net, const nccl_call& call, const void* own, any_buffer out,
                          const partition& parts) {
     call.grouped([&] {
@@ -351,7 +356,8 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
     });
   }
 
-  /// Receives all ranks' parts of this rank's chunk, in rank order, into `slots`.
+  /// Sends each rank its chunk of this rank's input. Receives this rank's chunk of the inputs of
+  /// all ranks into `slots`, in rank order.
   static task<> exchange(channel net, nccl_call& call, any_buffer in, partition parts,
                          std::byte* slots) {
     const int self = net.rank();
@@ -367,8 +373,8 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
     });
     co_await call.accepted();
   }
-  /// Afterwards `result` holds this rank's chunk, folded in rank order: by one kernel if there are
-  /// no more ranks than it has inputs, else by several.
+  /// Afterwards `result` holds this rank's chunk, folded (reduced) in rank order. One kernel does
+  /// this if it can take as many inputs as there are ranks, otherwise several kernels do.
   static task<> fold_own(channel net, nccl_call& call, any_buffer in, partition parts, void* result,
                          reduction op) {
     constexpr std::size_t max_inputs = 8;
@@ -413,7 +419,8 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
     co_await call.accepted();
   }
 
-  /// Each rank computes all prefixes of one chunk, and sends each of them to its rank.
+  /// Performs scan and exscan. Each rank computes all prefixes of one chunk, and sends each prefix
+  /// to the rank to which it belongs.
   static task<> prefixes(channel net, any_buffer in, any_buffer out, reduction op,
                          bool is_inclusive) {
     const auto work = [=](nccl_call& call) -> task<> {
@@ -442,7 +449,7 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
                          true});
         }
       }
-      const int first = is_inclusive ? 0 : 1;  // exscan: rank 0 gets nothing
+      const int first = is_inclusive ? 0 : 1;  // rank 0 gets no result of an exscan
       const auto slot = [&](int r) {
         return slots + static_cast<std::size_t>(r - first) * slot_size;
       };
@@ -459,7 +466,7 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
     co_await submit(net, work);
   }
 
-  /// What rank 0 tells the others before NCCL's communicator is made.
+  /// The message that rank 0 sends to the others before NCCL's communicator is created.
   struct bootstrap_info {
     int version = 0;
     cuda::nccl_api::unique_id id{};
@@ -496,9 +503,10 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
     throw error(reason);
   }
 
-  /// Runs `work(call)`, which enqueues the call's work, in the order of the calls; then waits for
-  /// the stream. Meanwhile each rank sends an empty message to the next: its fingerprint reveals
-  /// ranks that have made different calls, without a round trip.
+  /// Runs `work(call)`, which enqueues the call's work, in the order of the calls, and then waits
+  /// for the stream. Meanwhile each rank sends an empty message to the next rank. The message
+  /// carries the fingerprint (a hash) of the call and so reveals ranks that have made different
+  /// calls, without a round trip.
   template <class Work>
   static task<> submit(channel net, Work work) {
     cuda::nccl_context& context = net.net().context();
@@ -506,12 +514,12 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
     nccl_call call(context, comm, net.record());
     cuda::async_mutex::lock lock(comm.mutex());
     co_await lock.acquire();
-    // If an earlier call has failed, a new communicator of NCCL would wait for its peers forever.
+    // If an earlier call has failed, creating NCCL's communicator would wait for the peers forever.
     const communicator_state& state = *net.record().communicator;
     if (state.failed()) throw error(state.reason());
     call.begin();
     if (comm.is_made()) {
-      co_await call.accepted();  // a peer may have died since the last call
+      co_await call.accepted();  // detects a peer that has died since the last call
     } else {
       co_await make(net, call);
     }
@@ -535,7 +543,9 @@ struct algorithm_table<basic_channel<cuda::nccl_transport<Host>>> {
   template <class Function>
   using rows = std::array<algorithm_entry<Function>, 1>;
 
-  /// What NCCL reduces has no defined order; what is folded here has rank order.
+  /// Returns the algorithms that may run a call. There is none if the call requires rank order and
+  /// NCCL itself would reduce, because NCCL has no defined order. An operation that kernels of
+  /// colls fold, in rank order, does not count as commutative here and so is allowed.
   static algorithm_set legal(const selection_query& query) {
     algorithm_set result;
     const bool has_no_order =
@@ -574,12 +584,13 @@ struct algorithm_table<basic_channel<cuda::nccl_transport<Host>>> {
 
 namespace colls::cuda {
 
-/// A model for `attach`: NCCL, which is bootstrapped over the communicator that is attached to.
-/// NCCL reduces what it supports, in its own order and with its own rounding at each hop: sums,
-/// products, minima and maxima of 1, 4 and 8 byte integers and floating types, and averages of the
-/// latter. Kernels of colls fold any other operation or type, and scans, in rank order; a file that
-/// uses them is a .cu file compiled by nvcc. Ends with `errc::version_mismatch` if the NCCL that
-/// runs is older than its header, or not the same on all ranks.
+/// A model for `attach` that uses NCCL, bootstrapped over the communicator that is passed to
+/// `attach`. NCCL performs the reductions that it supports, in its own order and with its own
+/// rounding at each hop. These are sums, products, minima and maxima of 1, 4 and 8 byte integers
+/// and of floating-point types, and averages of floating-point types. Kernels of colls perform all
+/// other reductions, and scans, in rank order. A file that uses these kernels must be a .cu file
+/// compiled by nvcc. Fails with `errc::version_mismatch` if NCCL is older than the header with
+/// which the program was compiled, or if its version differs between ranks.
 struct nccl {
   struct settings {};
 
@@ -591,7 +602,7 @@ struct nccl {
     };
     auto made = co_await comm.attach(4, make, opts);
     co_await made.barrier(opts);
-    co_return std::move(made);  // nvcc does not move it implicitly
+    co_return std::move(made);  // nvcc does not move the result implicitly
   }
 };
 

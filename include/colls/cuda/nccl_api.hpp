@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// nccl_api: every call of NCCL that colls makes. With COLLS_CUDA_STAND_IN a test links a stand-in
-// for these functions and needs no header of NCCL.
+// nccl_api: wrappers of all NCCL functions that colls calls. If COLLS_CUDA_STAND_IN is defined, a
+// test links a stand-in (a fake) for them and needs no NCCL header.
 
 #include <colls/cuda/runtime_api.hpp>
 
@@ -16,7 +16,7 @@
 
 namespace colls::cuda::nccl_api {
 
-/// A ncclResult_t.
+/// A status with the values of ncclResult_t.
 using status = int;
 inline constexpr status success = 0;
 inline constexpr status unhandled_cuda_error = 1;
@@ -29,7 +29,7 @@ inline constexpr status in_progress = 7;
 
 const char* text(status);
 
-/// A ncclDataType_t.
+/// An element type with the values of ncclDataType_t.
 enum class type : int {
   int8,
   uint8,
@@ -42,10 +42,10 @@ enum class type : int {
   float64,
   bfloat16
 };
-/// A ncclRedOp_t.
+/// An operation with the values of ncclRedOp_t.
 enum class op : int { sum, prod, max, min, avg };
 
-/// The handle of a communicator of NCCL.
+/// The handle of an NCCL communicator.
 struct comm_ref {
   void* handle = nullptr;
 };
@@ -53,20 +53,21 @@ struct unique_id {
   char bytes[128];
 };
 
-/// NCCL's version: 22809 is 2.28.9.
+/// Sets `number` to NCCL's version, which is 22809 for 2.28.9, for example.
 status version(int& number);
 status make_id(unique_id& id);
-/// Makes a non-blocking communicator. Its calls may return in_progress; `async_error` then tells
-/// when they have succeeded or failed, and until then no other call may be made on it.
+/// Makes a non-blocking communicator. Calls on the communicator may return in_progress.
+/// `async_error` then tells when such a call has succeeded or failed. Until then no other call may
+/// be made on the communicator.
 status make_comm(comm_ref& comm, int ranks, const unique_id& id, int rank);
 status async_error(comm_ref comm, status& state);
-/// Ends what is in flight on the device, and frees the communicator.
+/// Aborts what is in flight on the device, and frees the communicator.
 status abort(comm_ref comm);
-/// The first step of an orderly end: flushes what this rank has sent.
+/// Begins the orderly destruction of the communicator by flushing what this rank has sent.
 status finalize(comm_ref comm);
 status destroy(comm_ref comm);
 
-/// Calls between the two are enqueued together.
+/// Begins a group. Calls between `group_start` and `group_end` are enqueued together.
 status group_start();
 status group_end();
 status all_reduce(const void* in, void* out, std::size_t count, type element, op operation,
@@ -82,14 +83,14 @@ status all_gather(const void* in, void* out, std::size_t bytes_of_in, comm_ref c
 status send(const void* data, std::size_t bytes, int peer, comm_ref comm, stream_ref stream);
 status recv(void* data, std::size_t bytes, int peer, comm_ref comm, stream_ref stream);
 
-/// Whether the header has the three functions below, as it does from 2.28 on.
+/// Returns whether NCCL's header has the three functions below, as it does from version 2.28 on.
 bool has_blocks();
-/// Gathers equal blocks; the root's own block may already be in its place.
+/// Gathers blocks of equal size. The root's own block may already be at its place in `blocks`.
 status gather(const void* block, void* blocks, std::size_t bytes_of_block, int root, comm_ref comm,
               stream_ref stream);
 status scatter(const void* blocks, void* block, std::size_t bytes_of_block, int root, comm_ref comm,
                stream_ref stream);
-/// Not in place.
+/// Exchanges blocks of equal size between all ranks. `in` and `out` must not overlap.
 status all_to_all(const void* in, void* out, std::size_t bytes_of_block, comm_ref comm,
                   stream_ref stream);
 

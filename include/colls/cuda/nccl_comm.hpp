@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// nccl_comm: one rank's communicators of NCCL, and the state of one call on them: calls are made in
-// order, then awaited, and aborted when they end early.
+// nccl_comm: the NCCL communicators of one rank, and the state of one call on such a communicator.
+// Calls are made in order and then awaited. A call that ends before its work is done aborts NCCL's
+// communicator.
 
 #include <colls/channel/channel.hpp>
 #include <colls/cuda/async_mutex.hpp>
@@ -20,25 +21,26 @@
 
 namespace colls::cuda {
 
-/// Describes a call of NCCL that failed: its name, and NCCL's text for the status.
+/// Returns a failure that describes a failed NCCL call by its name and NCCL's text for the status.
 inline failure nccl_failure(nccl_api::status status, const char* call) {
   failure reason(errc::device_failed);
   reason.set_detail("%s: %s", call, nccl_api::text(status));
   return reason;
 }
-/// Throws if a call of NCCL failed. One that is in progress has not.
+/// Throws if an NCCL call failed. A call that is still in progress has not failed.
 inline void check_nccl(nccl_api::status status, const char* call) {
   if (status != nccl_api::success && status != nccl_api::in_progress) {
     throw error(nccl_failure(status, call));
   }
 }
 
-/// NCCL reports that a connection broke, but not which rank failed or why. The host's transport
-/// tells all ranks that, perhaps a moment later. So an error that comes from another rank counts
-/// only after a second.
+/// A filter that delays NCCL errors that come from another rank. NCCL reports that a connection
+/// broke, but not which rank failed or why. The transport of host memory tells all ranks the
+/// reason, perhaps a moment later. So an error from another rank counts only after a second.
 class remote_error_filter {
  public:
-  /// Whether to report NCCL's status instead of waiting for the host's reason.
+  /// Returns whether to report NCCL's status now instead of waiting for the reason that the
+  /// transport of host memory reports.
   bool is_final(nccl_api::status status) {
     if (status != nccl_api::remote_error && status != nccl_api::system_error) return true;
     const auto now = std::chrono::steady_clock::now();
@@ -50,7 +52,7 @@ class remote_error_filter {
   std::optional<std::chrono::steady_clock::time_point> first_seen_;
 };
 
-/// NCCL's communicator for one communicator of colls; made by the first call.
+/// NCCL's communicator for one communicator of colls. The first call creates it.
 class nccl_comm {
  public:
   explicit nccl_comm(std::uint32_t id) : id_(id) {}
@@ -64,23 +66,26 @@ class nccl_comm {
   nccl_api::comm_ref handle() const { return handle_; }
   async_mutex& mutex() { return mutex_; }
 
-  /// Begins to make it; `status` tells when it is ready.
+  /// Begins to create NCCL's communicator; `status` tells when it is ready.
   void make(int ranks, const nccl_api::unique_id& unique, int rank) {
     check_nccl(nccl_api::make_comm(handle_, ranks, unique, rank), "ncclCommInitRankConfig");
   }
-  /// The status of the last call and of what is in flight: success, in_progress, or an error.
+  /// Returns the status of the last call and of what is in flight: success, in_progress, or an
+  /// error.
   nccl_api::status status() const {
-    if (!is_made()) return nccl_api::remote_error;  // another call has aborted it
+    if (!is_made()) return nccl_api::remote_error;  // another call has aborted the communicator
     nccl_api::status state = nccl_api::success;
     const nccl_api::status result = nccl_api::async_error(handle_, state);
     return result != nccl_api::success ? result : state;
   }
-  /// Ends what is in flight on the device, so that streams continue. Its results are undefined.
+  /// Aborts what is in flight on the device, so that streams continue. The results of the aborted
+  /// calls are undefined.
   void abort() noexcept {
     if (is_made()) (void)nccl_api::abort(std::exchange(handle_, {}));
   }
-  /// Takes the next step to destroy it, without waiting, when there are no more calls. True: it is
-  /// destroyed. That happens when all that this rank has sent has arrived, or after a second.
+  /// Takes the next step to destroy NCCL's communicator, without waiting. No more calls may be
+  /// made. Returns true when the communicator is destroyed, which happens when all that this rank
+  /// has sent has arrived, or after a second.
   bool try_destroy() noexcept {
     if (!is_made()) return true;
     const auto now = std::chrono::steady_clock::now();
@@ -103,7 +108,7 @@ class nccl_comm {
   async_mutex mutex_;
 };
 
-/// What the calls of one rank share: a stream, memory, and NCCL's communicators.
+/// The state that the calls of one rank share: a stream, memory, and NCCL's communicators.
 class nccl_context {
  public:
   explicit nccl_context(int device) : pool_(device), stream_(device) {}
@@ -111,8 +116,9 @@ class nccl_context {
   int device() const { return stream_.device(); }
   device_pool& pool() { return pool_; }
 
-  /// The stream for a call's work: the caller's. Instead of the default stream, which all ranks of
-  /// a process may share, a stream of this object that follows it.
+  /// Returns the stream for a call's work, which is the caller's stream. If that is the default
+  /// stream, which all ranks of a process may share, returns a stream of this object that follows
+  /// it.
   stream_ref stream_for(stream_ref caller) {
     if (caller.handle != nullptr) {
       refuse_captured(caller);
@@ -122,8 +128,9 @@ class nccl_context {
     return stream_.ref();
   }
 
-  /// Returns NCCL's communicator for `comm`, and destroys those of communicators that have ended:
-  /// this rank has done its part of what other ranks still do on them.
+  /// Returns NCCL's communicator for `comm`. Also destroys NCCL's communicators for communicators
+  /// of colls that no longer exist, because this rank has done its part of the calls that other
+  /// ranks may still run on them.
   nccl_comm& comm_of(const communicator_state& comm, const tag_matcher& matcher) {
     const auto is_destroyed = [&matcher](const std::unique_ptr<nccl_comm>& known) {
       return matcher.find(known->id()) == nullptr && known->try_destroy();
@@ -135,7 +142,7 @@ class nccl_context {
     return *comms_.emplace_back(std::make_unique<nccl_comm>(comm.id()));
   }
 
-  /// A progress counter for one call.
+  /// Returns a progress counter for one call, to which a stream writes how far its work has got.
   progress_counter* take_counter() {
     if (free_.empty()) {
       const on_device guard(device());
@@ -162,8 +169,8 @@ class nccl_context {
   std::vector<std::unique_ptr<nccl_comm>> comms_;
 };
 
-/// One call's work on the device. If the call ends before its work does, the destructor aborts
-/// NCCL's communicator and waits for the stream.
+/// One call's work on the device. If the object is destroyed before the work is done, the
+/// destructor aborts NCCL's communicator and waits for the stream.
 class nccl_call {
  public:
   nccl_call(nccl_context& context, nccl_comm& communicator, operation_record& record)
@@ -177,7 +184,8 @@ class nccl_call {
     if (counter_ != nullptr) context_.give(counter_);
   }
 
-  /// From here on the call uses NCCL.
+  /// Marks the beginning of the call's use of NCCL. From then on the destructor aborts NCCL's
+  /// communicator if the work is not done.
   void begin() { has_begun_ = true; }
   void choose_stream() {
     queue_ = context_.stream_for(record_.stream);
@@ -187,7 +195,7 @@ class nccl_call {
   nccl_api::comm_ref handle() const { return comm_.handle(); }
   stream_ref work_stream() const { return queue_; }
 
-  /// Device memory that lasts until the end of the call.
+  /// Allocates device memory that lasts until the end of the call.
   std::byte* scratch(std::size_t bytes) {
     return scratch_.emplace_back(context_.pool(), bytes).data();
   }
@@ -195,14 +203,14 @@ class nccl_call {
     if (bytes != 0 && dest != source)
       check(api::copy(dest, source, bytes, queue_), "cudaMemcpyAsync");
   }
-  /// Runs `calls()`, which calls NCCL, with the communicator's device as the thread's: for a single
-  /// rank NCCL uses the thread's device.
+  /// Runs `calls()`, which calls NCCL, while the communicator's device is the thread's current
+  /// device. This is needed because for a single rank NCCL uses the current device.
   template <class Calls>
   void enqueue(const Calls& calls) const {
     const on_device guard(context_.device());
     calls();
   }
-  /// As `enqueue`, in a group of NCCL.
+  /// Does the same as `enqueue`, and encloses the calls in an NCCL group.
   template <class Calls>
   void grouped(const Calls& calls) const {
     const on_device guard(context_.device());
@@ -225,8 +233,8 @@ class nccl_call {
     op.run_on_device(op.op.state, pass);
   }
 
-  /// `co_await accepted()` ends when NCCL has accepted the last call; until then no other call may
-  /// be made on the communicator.
+  /// The operation of `co_await accepted()`, which completes when NCCL has accepted the last call.
+  /// Until then no other call may be made on the communicator.
   class accept_wait;
   struct accept_request {
     using operation = accept_wait;
@@ -234,7 +242,8 @@ class nccl_call {
   };
   accept_request accepted() { return {this}; }
 
-  /// `co_await finished(net)` ends when the stream has done all that was enqueued.
+  /// The operation of `co_await finished(net)`, which completes when the stream has done all that
+  /// was enqueued.
   template <class Channel>
   class finish_wait;
   template <class Channel>
@@ -281,7 +290,8 @@ class nccl_call::accept_wait : polled_condition {
     return good || (state_ != nccl_api::in_progress && filter_.is_final(state_));
   }
   bool poll() noexcept override {
-    // If a peer is gone, NCCL may stay in progress forever.
+    // The failure of the communicator is checked first, because NCCL may stay in progress forever
+    // if a peer has died.
     if (!call_.record_.communicator->failed() && !is_accepted()) return false;
     done_->post();
     return true;
@@ -300,7 +310,8 @@ class nccl_call::finish_wait : polled_condition, completion {
       : call_(*wanted.call),
         net_(wanted.net),
         wait_({call_.context_.device(), call_.queue_, call_.counter_}) {}
-  /// Aborts first: otherwise the stream, for which `wait_` waits, would not continue.
+  /// Aborts before `wait_` is destroyed, because `wait_` waits for the stream, which would not
+  /// continue otherwise.
   ~finish_wait() {
     if (wait_.is_awaited()) call_.comm_.abort();
   }
@@ -310,7 +321,7 @@ class nccl_call::finish_wait : polled_condition, completion {
     bind(
         [](completion& self) noexcept {
           auto& operation = static_cast<finish_wait&>(self);
-          if (operation.done_ == nullptr) return;  // it has ended because the communicator failed
+          if (operation.done_ == nullptr) return;  // already completed by a communicator failure
           operation.on_stream_done();
           std::exchange(operation.done_, nullptr)->run();
         },
@@ -328,7 +339,8 @@ class nccl_call::finish_wait : polled_condition, completion {
   }
 
  private:
-  /// An error revokes the operation on all ranks: concurrent waits must end too.
+  /// Revokes the operation on all ranks if the stream has failed, so that concurrent waits fail
+  /// too.
   void on_stream_done() noexcept {
     try {
       wait_.result();

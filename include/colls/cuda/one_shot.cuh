@@ -2,14 +2,14 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// one_shot: all_reduce of short vectors by kernels of ranks on GPUs of their own. Each rank's
-// kernel writes its input into the buffers of its peers, sets its flags there, and reduces what its
-// own buffers hold. In one shot each rank reduces the whole vector; in two shots each reduces a
-// share and writes the result to all ranks.
+// one_shot: all_reduce of short vectors by kernels, for ranks that each have a GPU of their own.
+// Each rank's kernel writes its input into the peer buffers of all ranks, sets its flags there, and
+// reduces what the ranks have written into its own buffers. In one shot each rank reduces the whole
+// vector. In two shots each rank reduces a share of the vector and writes the result to all ranks.
 //
-// A kernel polls flags for a limited time only. Then it ends, and the host launches it again; the
-// next launch skips what the rank's own flags say has been done. So it never blocks a GPU, whatever
-// the peers do.
+// A kernel polls flags only for a limited time. Then it returns, and the CPU launches it again. The
+// next launch skips what the rank's own flags show to be done. So a kernel never blocks a GPU,
+// whatever the peers do.
 
 #include <colls/cuda/peer_buffers.hpp>
 #include <colls/cuda/reduce.cuh>
@@ -20,14 +20,14 @@ namespace colls::cuda {
 
 namespace detail {
 
-/// The body of the kernel, for one thread of a block. `Fold` reduces in rank order.
+/// The body of the kernel, for one thread of a block. `Fold` reduces the inputs in rank order.
 template <class T, class Op, class Fold, std::size_t Ranks>
 struct one_shot {
   std::byte* buffers[Ranks];
   const T* in;
   T* out;
   std::size_t count;
-  std::size_t piece;  // elements of a block that one rank reduces
+  std::size_t piece;  // elements of each block that one rank reduces
   std::size_t blocks;
   bool is_two_shot;
   std::size_t rank;
@@ -86,12 +86,13 @@ struct one_shot {
                                          const Block& block) const {
     return peer_buffers::flags(buffers[r], sequence, phase, block.number());
   }
-  /// Where rank `source` writes its input for what rank `r` reduces.
+  /// Returns where rank `source` writes the part of its input that rank `r` reduces.
   template <class Block>
   COLLS_HOST_DEVICE T* input(std::size_t r, std::size_t source, const Block& block) const {
     return data(r) + (source * blocks + block.number()) * piece;
   }
-  /// Where rank `r` receives a block's results of all ranks, behind the inputs.
+  /// Returns where rank `r` receives the results of a block from all ranks. The results are stored
+  /// after the inputs.
   template <class Block>
   COLLS_HOST_DEVICE T* sums(std::size_t r, const Block& block) const {
     return data(r) + Ranks * blocks * piece + block.number() * block_elements();
@@ -121,7 +122,7 @@ struct one_shot {
     fold(block.thread(), block.threads());
   }
 
-  /// Sets this rank's flag on all ranks, after all that the block's threads have written.
+  /// Sets this rank's flag on all ranks, after the block's threads have written all their data.
   COLLS_ANYWHERE
   template <class Block>
   COLLS_HOST_DEVICE void signal_all(Block& block, std::size_t phase) const {
@@ -130,7 +131,8 @@ struct one_shot {
       block.signal(flags(r, phase, block) + rank, sequence);
     }
   }
-  /// Polls the flags of all ranks. False: it has given up. Equal for all threads of the block.
+  /// Polls the flags of all ranks until they are set. Returns false if they are not set after
+  /// `max_polls` polls. The result is equal for all threads of the block.
   COLLS_ANYWHERE
   template <class Block>
   COLLS_HOST_DEVICE bool await_all(Block& block, std::size_t phase) const {
@@ -150,7 +152,8 @@ struct one_shot {
     if (block.thread() == 0) block.signal(timed_out, sequence);
   }
 
-  /// Copies to dest(0), ..., dest(copies - 1), which have the same alignment.
+  /// Copies `size` elements to each of dest(0), ..., dest(copies - 1), which have the same
+  /// alignment.
   COLLS_ANYWHERE
   template <class Block, class Dest>
   COLLS_HOST_DEVICE static void copy(Block& block, const T* source, std::size_t size,
@@ -240,8 +243,8 @@ void launch_blocks(const Kernel& kernel, std::size_t blocks, stream_ref stream) 
 #endif
 }
 
-/// How a vector is divided into blocks and pieces: packs are not split, and a block has 4 KiB if
-/// there are enough blocks.
+/// The division of a vector into blocks and pieces. No pack (the unit of vectorised access) is
+/// split. A block has about 4 KiB unless that takes more than the maximum number of blocks.
 struct one_shot_layout {
   std::size_t piece;
   std::size_t blocks;

@@ -3,8 +3,8 @@
 #pragma once
 
 // peer_group: the ranks of a communicator, each on a GPU of its own, whose kernels write into each
-// other's peer buffers (one_shot.cuh). An all_reduce of a short vector then takes one launch, and
-// no message of the host precedes it.
+// other's peer buffers (one_shot.cuh). An all_reduce of a short vector then takes one kernel
+// launch, before which the ranks need not exchange messages.
 
 #include <colls/algorithm/multi_send_recv.hpp>
 #include <colls/cuda/async_mutex.hpp>
@@ -18,28 +18,30 @@ namespace colls::cuda {
 
 static_assert(guard_page::operation_slots == peer_buffers::slots);
 
-/// What the ranks of a communicator tell each other before the first such all_reduce.
+/// The message that each rank sends to all others before the first all_reduce of the peer group.
 struct peer_group_info {
   peer_info peer;
-  std::int64_t blocks = 0;  // of threads that run at a time, at most
+  std::int64_t blocks = 0;  // the maximum number of thread blocks that run at a time
 };
 
-/// A rank's page, and what its kernels leave words in.
+/// The peer buffers of a rank, and pinned memory in which its kernels report that they stopped
+/// waiting.
 struct own_buffers {
   std::shared_ptr<std::byte> memory;
   pinned_buffer<std::uint64_t> timed_out;
 };
 
 /// A pool of a rank's unused peer buffers. They are kept for the next communicator instead of being
-/// freed: freeing memory may wait for the device, and so for a stream that waits for another call.
+/// freed, because freeing memory may wait for the whole device, including a stream that waits for
+/// another call.
 class own_buffer_pool {
  public:
   explicit own_buffer_pool(ipc_peers& peers) : peers_(peers) {}
 
-  /// Throws if there is no memory.
+  /// Returns unused buffers, or allocates new ones if there are none. Throws if there is no memory.
   own_buffers take() {
     if (free_.empty()) {
-      free_.reserve(++total_);  // so that giving it back cannot fail
+      free_.reserve(++total_);  // so that `give` cannot fail
       const on_device guard(peers_.work_stream().device());
       return {peers_.allocate(peer_buffers::bytes, exportable_memory::usage::own_streams),
               pinned_buffer<std::uint64_t>(peer_buffers::slots)};
@@ -56,7 +58,8 @@ class own_buffer_pool {
   std::size_t total_ = 0;
 };
 
-/// One rank's part in a peer group: its own buffers, which peers write, and its mappings of theirs.
+/// One rank's part in a peer group: its own buffers, to which the peers write, and its mappings of
+/// the peers' buffers.
 class peer_group {
  public:
   peer_group(std::uint32_t id, ipc_peers& peers, own_buffer_pool& pool, int rank, int ranks)
@@ -75,14 +78,16 @@ class peer_group {
   bool is_ready() const { return state_ == state::ready; }
 
   std::uint64_t next_sequence() { return ++last_sequence_; }
-  /// Held by the call that sets up the group; later calls wait for it.
+  /// Returns the mutex that a call holds while it sets up the group. Later calls wait for this
+  /// mutex.
   async_mutex& setup_mutex() { return setup_mutex_; }
-  /// Held by the call that uses the slot of this sequence number.
+  /// Returns the mutex that a call holds while it uses the slot of this sequence number.
   async_mutex& slot_mutex(std::uint64_t sequence) {
     return slot_mutexes_[sequence % peer_buffers::slots];
   }
 
-  /// Sets up the group. Afterwards it is ready or refused, alike on all ranks.
+  /// Sets up the group. Afterwards the group is either ready or refused, with the same outcome on
+  /// all ranks.
   template <channel Channel>
   task<> make(Channel net) {
     {
@@ -122,7 +127,8 @@ class peer_group {
     if (!can_use) release();
   }
 
-  /// Called before the first launch of an all_reduce. False: a peer has ended its exposure.
+  /// Enters the guards of all peers. Must be called before the first launch of an all_reduce.
+  /// Returns false if a peer no longer exposes its buffers.
   bool enter(std::uint64_t sequence, stream_ref queue) {
     for_each_peer([&](int rank) {
       guards_[index(rank)].enter(slot_index(rank_, sequence), peers_.process(), queue, 0, sequence);
@@ -134,16 +140,18 @@ class peer_group {
     });
     return all_open;
   }
-  /// Called when the stream has no work of this all_reduce any more.
+  /// Leaves the guards of all peers. Must be called when the stream has no work of this all_reduce
+  /// any more.
   void leave(std::uint64_t sequence) {
     for_each_peer([&](int rank) { guards_[index(rank)].leave(slot_index(rank_, sequence), 0); });
   }
   bool has_timed_out(std::uint64_t sequence) const {
     return __atomic_load_n(timed_out(sequence), __ATOMIC_ACQUIRE) == sequence;
   }
-  /// Called when this rank has its result.
+  /// Marks the all_reduce as finished. Must be called when this rank has its result.
   void finish(std::uint64_t sequence) { guard_->finish(sequence); }
-  /// Whether the buffers of each peer are still exposed, or no longer needed for this all_reduce.
+  /// Returns whether each peer either still exposes its buffers or no longer needs them for this
+  /// all_reduce.
   bool can_retry(std::uint64_t sequence) {
     bool can_all = true;
     for_each_peer([&](int rank) {
@@ -158,7 +166,8 @@ class peer_group {
     constexpr unsigned max_polls = 1000;
     const on_device guard(peers_.work_stream().device());
     __atomic_store_n(timed_out(sequence), 0, __ATOMIC_RELAXED);
-    // A peer that has finished needs nothing more from this rank, and may have ended.
+    // A peer that has finished needs nothing more from this rank and may have freed its buffers, so
+    // the kernel gets no pointer to them.
     std::vector<std::byte*> buffers = buffers_;
     for_each_peer([&](int rank) {
       if (guards_[index(rank)].has_finished(sequence)) buffers[index(rank)] = nullptr;
@@ -219,7 +228,8 @@ class peer_group {
                                             peers_.process());
     return true;
   }
-  /// Peers receive the descriptor before this rank's info.
+  /// Exposes this rank's buffers. Sends their descriptor, which peers must receive before this
+  /// rank's info.
   void expose_buffers() {
     const on_device guard(peers_.work_stream().device());
     own().peer.epoch = guard_->open();
@@ -240,7 +250,8 @@ class peer_group {
       pool_.give(std::move(own_buffers_));
     } else {
       log_warn("rank %d leaves memory to a rank that may still write there", peers_.rank());
-      // Memory with a descriptor can be freed: peers in other processes keep what they have mapped.
+      // Memory that is shared by a descriptor can be freed, because peers in other processes keep
+      // their mappings. Other memory is leaked, so that a late write does no harm.
       if (!peers_keep_mapping()) (void)new own_buffers(std::move(own_buffers_));
     }
     own_buffers_ = {};
@@ -258,7 +269,7 @@ class peer_group {
     for_each_peer([&](int rank) {
       const peer_info& peer = infos_[index(rank)].peer;
       guards_[index(rank)] = access_guard_view(peer.guard, slots);
-      refusal refused;  // reported by the `ipc_operation` that runs instead
+      refusal refused;  // the `ipc_operation` that runs instead reports it
       buffers_[index(rank)] = peers_.map_buffer(peer, peer.in, true, mappings_, refused);
       all_mapped &= guards_[index(rank)] && buffers_[index(rank)] != nullptr;
     });
@@ -287,7 +298,8 @@ class peer_groups {
  public:
   explicit peer_groups(ipc_peers& peers) : peers_(peers), pool_(peers) {}
 
-  /// Returns the communicator's group, and destroys those of communicators that have ended.
+  /// Returns the group of `comm`, which is made if it does not exist, and destroys the groups of
+  /// communicators that no longer exist.
   peer_group& find_or_make(const communicator_state& comm, const tag_matcher& matcher) {
     const auto has_ended = [&matcher](const std::unique_ptr<peer_group>& group) {
       return matcher.find(group->id()) == nullptr;
@@ -306,7 +318,7 @@ class peer_groups {
   std::vector<std::unique_ptr<peer_group>> groups_;
 };
 
-/// An operation that ends when the driver polls next.
+/// An operation that completes when the driver polls next.
 class next_poll : polled_condition {
  public:
   struct request {
@@ -328,7 +340,8 @@ class next_poll : polled_condition {
   completion* done_ = nullptr;
 };
 
-/// One rank's part in one all_reduce. The destructor waits until the stream has done its work.
+/// One rank's part in one all_reduce. The destructor waits until the stream has done the call's
+/// work.
 template <channel Channel>
 class one_shot_call {
  public:
@@ -341,8 +354,9 @@ class one_shot_call {
     leave();
   }
 
-  /// Runs after the work that the stream has. Concurrently all ranks exchange messages, which
-  /// compare fingerprints and show that all ranks have called. No kernel waits for these messages.
+  /// Runs the all_reduce after the work that the stream already has. Concurrently all ranks
+  /// exchange messages. The messages carry the fingerprint (a hash) of the call, and so show that
+  /// all ranks have made the same call. No kernel waits for these messages.
   task<> run(const reduction& op, any_buffer in, any_buffer out, bool is_two_shot) {
     const bool is_open = group_.enter(sequence_, queue_.ref());
     has_entered_ = true;
@@ -350,9 +364,9 @@ class one_shot_call {
       return multi_send_recv::exchange_with_all(net_.lane(lane), const_bytes(), nullptr);
     };
     if (!is_open) {
-      // A peer has ended its exposure, and revokes the operation. If that peer has already sent its
-      // message, the first exchange completes. The second cannot: all ranks that come here send on
-      // its lane, but that peer does not.
+      // A peer no longer exposes its buffers, and will revoke the operation. Until then this rank
+      // waits. The first exchange completes if that peer has already sent its message. The second
+      // exchange cannot complete, because that peer sends no message on its lane.
       leave();
       co_await exchange(6);
       co_await exchange(unused_lane);
@@ -362,7 +376,7 @@ class one_shot_call {
       co_await next_poll::request();
       const communicator_state& comm = *net_.record().communicator;
       if (comm.failed()) throw error(comm.reason());
-      if (has_entered_ && !group_.can_retry(sequence_)) leave();  // a revoke will say why
+      if (has_entered_ && !group_.can_retry(sequence_)) leave();  // the peer's revoke tells why
       if (has_entered_) co_await attempt(op, in, out, is_two_shot);
     }
     group_.finish(sequence_);
@@ -381,7 +395,7 @@ class one_shot_call {
       group_.launch(op, in, out, sequence_, is_two_shot, queue_.ref());
       co_await queue_.reached();
     } catch (const error& thrown) {
-      net_.revoke(thrown.record());  // before throwing: the concurrent exchange ends too
+      net_.revoke(thrown.record());  // first, so that the concurrent exchange fails too
       throw;
     }
   }
@@ -393,8 +407,8 @@ class one_shot_call {
   bool has_entered_ = false;
 };
 
-/// Afterwards `out` holds the reduction of all ranks' `in`. The stream follows the caller's. False,
-/// on all ranks: there is no peer group.
+/// Afterwards `out` holds the reduction of `in` over all ranks. `queue` must already follow the
+/// caller's stream. Returns false, on all ranks, if the peer group could not be set up.
 template <channel Channel>
 task<bool> one_shot_all_reduce(Channel net, peer_group& group, stream& queue, any_buffer in,
                                any_buffer out, const reduction& op) {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// reduce: reductions in device memory by kernels, of up to 8 inputs at a time, of any element type,
-// by any operation whose call operator is __host__ __device__.
+// reduce: kernels that reduce up to 8 inputs in device memory at a time, for any element type and
+// any operation whose call operator is __host__ __device__.
 
 #include <colls/base/op.hpp>
 #include <colls/cuda/check.hpp>
@@ -34,7 +34,7 @@ struct alignas(16) quad {
   std::uint32_t words[4];
 };
 
-/// Stores a quad by one instruction. The compiler would store some of them word by word.
+/// Stores a quad by one instruction, because the compiler would store some quads word by word.
 COLLS_HOST_DEVICE inline void store(quad* dest, const quad& value) {
 #ifdef __CUDA_ARCH__
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(dest)),
@@ -51,7 +51,8 @@ COLLS_HOST_DEVICE constexpr std::size_t elements_of_pack() {
   while (bytes % sizeof(quad) != 0) bytes += sizeof(T);
   return bytes <= 64 ? bytes / sizeof(T) : 0;
 }
-/// The least number of elements that fills whole quads; 0: too many, so elements go one by one.
+/// The least number of elements whose total size is a multiple of a quad, or 0 if that size exceeds
+/// 64 bytes. If it is 0, kernels load and store elements one by one.
 template <class T>
 inline constexpr std::size_t pack_size = elements_of_pack<T>();
 
@@ -62,7 +63,9 @@ union pack {
   T elements[pack_size<T>];
 };
 
-/// Conversions, by an instruction where there is one. The bits of a NaN are then the GPU's.
+/// Converts an element to the type in which elements are combined; `narrow` converts it back. Both
+/// use an instruction of the GPU if it has one for the conversion. The instruction then determines
+/// the bits of a NaN.
 COLLS_ANYWHERE
 template <class Compute, class T>
 COLLS_HOST_DEVICE Compute widen(const T& x) {
@@ -95,8 +98,8 @@ COLLS_HOST_DEVICE T narrow(const Compute& x) {
   return static_cast<T>(x);
 }
 
-/// Calls the operation. On a device this is a `__device__` function, so an operation that runs only
-/// on the CPU does not compile.
+/// Calls the operation. In device code this function is `__device__`, so an operation that runs
+/// only on the CPU does not compile.
 #ifdef __CUDA_ARCH__
 template <class Compute, class Op>
 __device__ Compute combine(const Op& op, const Compute& left, const Compute& right) {
@@ -109,28 +112,29 @@ Compute combine(const Op& op, const Compute& left, const Compute& right) {
 }
 #endif
 
-/// Whether a kernel also prepares every input and finishes every result.
+/// Whether a kernel also applies `op.prepare` to every input and `op.finish` to every result.
 struct stages {
   bool prepare = false;
-  int finish = 0;  // the number of ranks; 0: the result is not finished
+  int finish = 0;  // the number of ranks, or 0 if the result is not finished
 };
 
-/// The body of the kernel, for one thread of `threads`: out[i] = in[0][i] (+) in[1][i] (+) ... for
-/// its share of the elements, and the same for `second`. Elements are combined in type Compute and
-/// rounded once. One thread reads and writes an element, in this order, so `out` may be an input.
+/// The body of the kernel, for one of `threads` threads. Computes out[i] = in[0][i] (+) in[1][i]
+/// (+) ... for the thread's share of the elements, and writes the result to `second` as well.
+/// Combines elements in type Compute and rounds once. `out` may be an input, because the same
+/// thread first reads an element of all inputs and then writes the result.
 template <class T, class Compute, class Op, std::size_t Inputs>
 struct fold {
   static_assert(Inputs >= 1 && Inputs <= 8, "colls: a kernel folds 1 to 8 inputs");
 
   T* out;
-  T* second;  // null: there is none
+  T* second;  // null if there is no second output
   const T* in[Inputs];
   std::size_t count;
   Op op;
   stages extra;
 
-  /// The number of elements before all pointers are aligned to a quad; SIZE_MAX: they never are at
-  /// the same element.
+  /// Returns the number of elements before the first one at which all pointers are aligned to a
+  /// quad. Returns SIZE_MAX if there is no such element.
   COLLS_HOST_DEVICE std::size_t head() const {
     if constexpr (pack_size<T> == 0) return SIZE_MAX;
     const auto misalignment = [](const T* pointer) {
@@ -153,7 +157,8 @@ struct fold {
       if (before < count) {
         constexpr std::size_t size = pack_size<T>;
         const std::size_t packs = (count - before) / size;
-        // Several loads are in flight before the first is used, to reach the memory's bandwidth.
+        // Several loads are in flight before the first loaded value is used, to reach the memory's
+        // bandwidth.
         constexpr std::size_t batch = Inputs <= 2 ? 4 : Inputs <= 4 ? 2 : 1;
         std::size_t index = thread;
         for (; index + (batch - 1) * threads < packs; index += batch * threads) {
@@ -183,7 +188,7 @@ struct fold {
     }
     return narrow<T>(x);
   }
-  /// Folds the inputs that `input(i)` returns.
+  /// Returns the fold (the reduction in order) of `input(0)`, `input(1)` and so on.
   COLLS_ANYWHERE
   COLLS_HOST_DEVICE T folded(const auto& input) const {
     if constexpr (Inputs == 1) {
@@ -251,14 +256,16 @@ struct fold {
     }
   }
 
-  /// Constructs a copy: T is trivially copyable, but perhaps not assignable.
+  /// Constructs a copy instead of assigning, because T is trivially copyable but perhaps not
+  /// assignable.
   COLLS_HOST_DEVICE static void put(T& dest, const T& value) {
     new (static_cast<void*>(&dest)) T(value);
   }
 };
 
 #ifdef __CUDACC__
-// Hidden, so that two shared libraries with the same kernel use their own.
+// The kernels are hidden symbols, so that two shared libraries with the same kernel each use their
+// own.
 #pragma GCC visibility push(hidden)
 template <class Kernel>
 __global__ void __launch_bounds__(256) run(Kernel kernel) {
@@ -267,8 +274,8 @@ __global__ void __launch_bounds__(256) run(Kernel kernel) {
 #pragma GCC visibility pop
 #endif
 
-/// The number of blocks of `size` threads that a multiprocessor runs at a time. Determined once,
-/// for the thread's current device.
+/// Returns the number of blocks of `size` threads that a multiprocessor runs at a time. Determines
+/// the number only once, for the device that is current at that time.
 template <class Kernel>
 std::size_t resident_blocks([[maybe_unused]] std::size_t size) {
 #ifdef __CUDACC__
@@ -285,7 +292,8 @@ std::size_t resident_blocks([[maybe_unused]] std::size_t size) {
 #endif
 }
 
-/// Launches at most as many blocks as the device runs at a time, fewer if there is less work.
+/// Launches the kernel with enough threads for `work` items, but with at most as many blocks as the
+/// device runs at a time.
 template <class Kernel>
 void launch(const Kernel& kernel, std::size_t work, stream_ref stream) {
   static_assert(std::is_trivially_copyable_v<Kernel>);
@@ -333,7 +341,7 @@ void require_disjoint(const T* first, const T* second, std::size_t count) {
   throw error(errc::invalid_argument, "device buffers of a reduction overlap in part");
 }
 
-/// As `reduce_into`, for buffers that are known to be in the device's memory.
+/// Does the same as `reduce_into`, for buffers that are known to be in the device's memory.
 template <class T, class Op, std::size_t Inputs>
 void fold_into(device_span<T> out, const std::array<const T*, Inputs>& inputs, const Op& op,
                stream_ref stream, T* second, stages extra) {
@@ -367,12 +375,13 @@ void fold_into(device_span<T> out, const std::array<const T*, Inputs>& inputs, c
 
 namespace colls {
 
-/// Enqueues out[i] = inputs[0][i] (+) inputs[1][i] (+) ..., from left to right, on a stream.
-/// Afterwards `second`, unless null, holds the same. All buffers are in memory of the thread's
-/// current device and have out.size() elements; `out` and `second` may be inputs. They must stay
-/// alive until the stream has done the work. Sums of halves are computed in float and rounded once.
-/// Throws `errc::invalid_argument` before anything is launched, also for memory of another device
-/// or of the host.
+/// Enqueues out[i] = inputs[0][i] (+) inputs[1][i] (+) ..., from left to right, on a stream. The
+/// result is also written to `second` unless that is null. All buffers must be in memory of the
+/// thread's current device and have out.size() elements. `out` and `second` may be inputs. The
+/// buffers must stay alive until the stream has done the work. Sums of half-precision types are
+/// computed in float and rounded once. Throws `errc::invalid_argument` before anything is launched
+/// if the arguments are invalid, for example if a buffer is in host memory or in memory of another
+/// device.
 template <class T, class Op, std::size_t Inputs>
 void reduce_into(device_span<T> out, const std::array<const T*, Inputs>& inputs, const Op& op,
                  stream_ref stream, T* second = nullptr) {
@@ -392,7 +401,8 @@ void reduce_into(device_span<T> out, const std::array<const T*, Inputs>& inputs,
 
 namespace detail {
 
-/// Calls use(n) with n as a constant of its type, from First to 8: a kernel is compiled for each.
+/// Calls use(n), where n is a compile-time constant from First to 8, so that a kernel is compiled
+/// for each value.
 template <std::size_t First, class Use>
 void with_count(std::size_t n, const Use& use) {
   if constexpr (First < 8) {

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// runtime_api: every call of the CUDA runtime and driver that colls makes, except launches. With
-// COLLS_CUDA_STAND_IN a test links a stand-in for these functions and needs no CUDA header.
+// runtime_api: wrappers of all functions of the CUDA runtime and driver that colls calls, except
+// kernel launches. If COLLS_CUDA_STAND_IN is defined, a test links a stand-in (a fake) for them and
+// needs no CUDA header.
 
 #include <colls/base/buffer.hpp>
 
@@ -21,7 +22,7 @@
 
 namespace colls::cuda::api {
 
-/// A cudaError_t.
+/// A status with the values of cudaError_t.
 using status = int;
 inline constexpr status success = 0;
 inline constexpr status invalid_value = 1;
@@ -38,19 +39,21 @@ inline constexpr status driver_mismatch = 803;
 const char* name(status);
 const char* text(status);
 
-/// What memory a pointer refers to. `other`: memory that CUDA has neither allocated nor registered.
+/// The kind of memory to which a pointer refers. `other` is memory that CUDA has neither allocated
+/// nor registered.
 enum class memory_type : std::uint8_t { other, pinned, device, managed };
 struct location {
   memory_type type = memory_type::other;
   int device = -1;
 };
 
-/// The handle of an event.
+/// The handle of a CUDA event.
 struct event_ref {
   void* handle = nullptr;
 };
 
-/// An allocation of cudaMalloc. Its number differs from that of any earlier one at that address.
+/// An allocation of cudaMalloc. Its number differs from the number of any earlier allocation at the
+/// same address.
 struct allocation {
   std::byte* base = nullptr;
   std::size_t size = 0;
@@ -64,7 +67,8 @@ struct memory_handle {
 struct physical {
   unsigned long long handle = 0;
 };
-/// Identifies a device in all processes, whatever number each of them gives it.
+/// An identifier of a device that is the same in all processes, even if they number their devices
+/// differently.
 struct device_id {
   std::byte words[16] = {};
   friend bool operator==(const device_id&, const device_id&) = default;
@@ -75,21 +79,21 @@ status current_device(int& device);
 status use_device(int device);
 status count_processors(int device, int& count);
 status identify(int device, device_id& id);
-/// Lets the current device access another device's memory that this process has allocated.
+/// Lets the current device access memory that this process has allocated on another device.
 status enable_peer_access(int device);
-/// Whether this process has used a device, which may then have work.
+/// Sets `used` to whether this process has used a device, which may then have unfinished work.
 status is_in_use(bool& used, int device);
-/// Whether a device can access another one's memory.
+/// Sets `can` to whether `device` can access the memory of `other`.
 status can_access_peer(bool& can, int device, int other);
-/// The performance rank of a device's link to another one; links of equal performance have the
-/// same rank.
+/// Sets `rank` to the performance rank of a device's link to another device. Links of equal
+/// performance have the same rank.
 status link_rank(int& rank, int device, int other);
-/// The NUMA node of the host that a device is attached to; -1: CUDA does not tell, or there is only
-/// one.
+/// Sets `node` to the NUMA node to which a device is attached, or to -1 if CUDA does not tell or
+/// there is only one node.
 status host_node(int& node, int device);
 /// Waits for the work of all streams of the current device.
 status synchronize_device();
-/// A random number that identifies this process; not 0.
+/// Returns a random number that identifies this process. The number is not 0.
 std::uint64_t process();
 
 status allocate(void*& memory, std::size_t bytes);
@@ -97,34 +101,37 @@ status release(void* memory);
 /// Allocates page-locked memory that is mapped into the address space of all devices.
 status allocate_pinned(void*& memory, std::size_t bytes);
 status release_pinned(void* memory);
-/// Page-locks and maps existing memory until `unpin`; not_supported where devices would see it at
-/// another address.
+/// Page-locks existing memory and maps it for devices, until `unpin`. Returns not_supported if
+/// devices would see the memory at another address.
 status pin(void* memory, std::size_t bytes);
 status unpin(void* memory);
 status locate(const void* memory, location& found);
 
 status find_allocation(const void* memory, allocation& found);
-/// Gets the handle by which other processes open the allocation at `base`.
+/// Sets `shared` to the handle by which other processes open the allocation at `base`.
 status share(memory_handle& shared, void* base);
-/// Maps another process's allocation for the current device; an allocation can be open only once.
+/// Maps an allocation of another process for the current device. An allocation cannot be opened
+/// again while it is open.
 status open(void*& base, const memory_handle& shared);
 status close(void* base);
 
-/// Whether physical memory of a device can be exported to other processes as file descriptors.
+/// Sets `can` to whether physical memory of a device can be exported to other processes as file
+/// descriptors.
 status can_export(bool& can, int device);
-/// The granularity of the sizes of such memory.
+/// Sets `bytes` to the granularity of the sizes of exportable memory.
 status find_granularity(std::size_t& bytes, int device);
-/// The memory exists until all processes have dropped its handles, closed its descriptors and
-/// unmapped it.
+/// Allocates physical memory. The memory exists until all processes have dropped its handles,
+/// closed its descriptors and unmapped it.
 status make_physical(physical& memory, std::size_t bytes, int device);
 status export_physical(int& file, physical memory);
-/// Imports what any process has exported. The descriptor remains the caller's.
+/// Imports memory that any process has exported. The caller still owns the descriptor.
 status import_physical(physical& memory, int file);
 status drop_physical(physical memory);
-/// Reserves addresses without memory.
+/// Reserves a range of addresses, to which no memory is mapped yet.
 status reserve(void*& addresses, std::size_t bytes);
 status unreserve(void* addresses, std::size_t bytes);
-/// No device may access the mapping before `set_access`. `unmap` does not wait for pending work.
+/// Maps memory at reserved addresses. No device may access the mapping before `set_access`. `unmap`
+/// does not wait for pending work.
 status map(void* addresses, std::size_t bytes, physical memory);
 status unmap(void* addresses, std::size_t bytes);
 status set_access(int device, void* addresses, std::size_t bytes);
@@ -132,36 +139,39 @@ status set_access(int device, void* addresses, std::size_t bytes);
 /// Makes a stream that does not synchronize with the default stream.
 status make_stream(stream_ref& stream);
 status destroy_stream(stream_ref stream);
-/// Whether all its work is done: success, not_ready, or what went wrong.
+/// Returns success if all work of a stream is done, not_ready if some is not, or the error that
+/// occurred.
 status query(stream_ref stream);
 status synchronize(stream_ref stream);
-/// Whether work given to a stream is captured into a graph. For the default stream also whether it
-/// may not be used because a stream that it would wait for is captured.
+/// Sets `captured` to whether work given to a stream is captured into a graph. For the default
+/// stream, also sets it to true if that stream may not be used because it would wait for a stream
+/// that is captured.
 status is_captured(bool& captured, stream_ref stream);
-/// The device of a stream other than the default one; not_supported where CUDA does not tell.
+/// Sets `device` to the device of a stream other than the default stream. Returns not_supported if
+/// CUDA does not tell.
 status device_of(int& device, stream_ref stream);
 
 status make_event(event_ref& event);
 status destroy_event(event_ref event);
 status record(event_ref event, stream_ref stream);
-/// Work enqueued on the stream after this waits for the event's last record.
+/// Makes work that is enqueued on the stream after this call wait for the event's last record.
 status wait(stream_ref stream, event_ref event);
 
 status copy(void* dest, const void* source, std::size_t bytes, stream_ref stream);
-/// Fills memory with zeros.
+/// Enqueues a fill of memory with zero bytes.
 status clear(void* dest, std::size_t bytes, stream_ref stream);
-/// Enqueues a write of `value` to pinned memory, after all that the stream wrote before;
-/// not_supported where the device cannot.
+/// Enqueues a write of `value` to pinned memory, ordered after all earlier writes of the stream.
+/// Returns not_supported if the device cannot do this.
 status write(std::uint32_t* pinned, std::uint32_t value, stream_ref stream);
 /// Reads pinned memory with acquire order.
 std::uint32_t read(const std::uint32_t* pinned);
-/// Enqueues a call of `function` by a thread of the driver. The function makes no CUDA call.
+/// Enqueues a call of `function` by a thread of the driver. The function must make no CUDA call.
 status call(void (*function)(void*), void* argument, stream_ref stream);
 
 #ifdef COLLS_CUDA_STAND_IN
 
-/// Replaces a kernel launch: calls `body(closure, thread, threads)` for every thread of the grid.
-/// Copies `bytes` of the closure.
+/// Replaces a kernel launch. Calls `body(closure, thread, threads)` for every thread of the grid,
+/// with a copy of the `bytes` bytes of the closure.
 status launch(void (*body)(const void*, std::size_t, std::size_t), const void* closure,
               std::size_t bytes, std::size_t threads, stream_ref stream);
 
@@ -169,15 +179,17 @@ status launch(void (*body)(const void*, std::size_t, std::size_t), const void* c
 
 static_assert(sizeof(memory_handle) == sizeof(cudaIpcMemHandle_t));
 
-/// Returns a call's status and removes it from cudaGetLastError: colls handles or reports it. An
-/// earlier error of the user's remains if CUDA does not record this status (cudaErrorNotReady).
+/// Returns the status of a CUDA call and removes it from cudaGetLastError, because colls handles or
+/// reports the error. If CUDA does not record this status (as for cudaErrorNotReady), an earlier
+/// error of the user's own calls remains in cudaGetLastError.
 inline status consume_error(cudaError_t code) {
   if (code != cudaSuccess && cudaPeekAtLastError() == code) (void)cudaGetLastError();
   return code;
 }
 
-/// While it lives, calls of this thread that CUDA's default capture mode forbids (allocations, for
-/// example) are allowed although another thread captures a stream: they are no part of its graph.
+/// A scope in which this thread may make calls that CUDA's default capture mode forbids while
+/// another thread captures a stream, for example allocations. These calls do not become part of the
+/// graph.
 class relaxed_capture_mode {
  public:
   relaxed_capture_mode() { exchange(); }
@@ -189,15 +201,15 @@ class relaxed_capture_mode {
 
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
-/// Returns the status of `call()`, made in relaxed capture mode.
+/// Makes `call()` in relaxed capture mode and returns its status.
 template <class Call>
 status outside_capture(const Call& call) {
   const relaxed_capture_mode guard;
   return consume_error(call());
 }
 
-/// Finds a function of the driver at run time, so that a program starts without a driver. Null:
-/// there is no such function.
+/// Finds a function of the driver at run time, so that a program can start without a driver.
+/// Returns null if there is no such function.
 template <class Function>
 Function driver_function(const char* name) {
   void* function = nullptr;
@@ -274,7 +286,8 @@ inline status release(void* memory) {
 inline status synchronize_device() {
   const status waited = outside_capture([] { return cudaDeviceSynchronize(); });
   if (waited != cudaErrorStreamCaptureUnsupported) return waited;
-  // While a stream of the device is captured, CUDA waits for the device only to free memory.
+  // While a stream of the device is captured, CUDA waits for the device only when memory is freed.
+  // So a byte is allocated and freed.
   void* memory = nullptr;
   const status allocated = allocate(memory, 1);
   return allocated == success ? release(memory) : allocated;
@@ -354,7 +367,7 @@ inline status close(void* base) {
   return outside_capture([&] { return cudaIpcCloseMemHandle(base); });
 }
 
-/// Calls a function of the driver; not_supported where the driver has no such function.
+/// Calls a function of the driver. Returns not_supported if the driver has no such function.
 template <class Function, class... Arguments>
 status call_driver(Function* function, Arguments... arguments) {
   const relaxed_capture_mode guard;

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// staged: the model `staged`, device memory over a transport of the host. Calls go in pieces
-// through pinned memory: while one piece travels, the next is copied down and the previous one up.
+// staged: the model `staged`, which communicates device memory over a transport of host memory. The
+// data of a call goes through pinned host memory in pieces. While one piece travels, the next is
+// copied down (from the device to pinned memory) and the previous one is copied up.
 
 #include <colls/algorithm/table.hpp>
 #include <colls/call/call_body.hpp>
@@ -16,11 +17,11 @@
 
 namespace colls::cuda {
 
-/// How calls are divided into pieces, staged or in the ring of `cuda_ipc` (ipc_ring.hpp); equal on
-/// all ranks.
+/// The division of calls into pieces, both for staged calls and for the ring of `cuda_ipc`
+/// (ipc_ring.hpp). Must be equal on all ranks.
 struct staging {
-  std::size_t segment = 1 << 20;  // bytes of a piece
-  int slots = 4;                  // pieces in flight at a time
+  std::size_t segment = 1 << 20;  // the size of a piece in bytes
+  int slots = 4;                  // the number of pieces in flight at a time
 
   void check() const {
     if (segment == 0 || slots < 1) {
@@ -30,7 +31,7 @@ struct staging {
   std::uint64_t shape() const { return mix(segment, static_cast<std::uint64_t>(slots)); }
 };
 
-/// One rank's streams and pinned memory for its device.
+/// The streams and the pinned memory of one rank, for copies from and to its device.
 class staging_area {
  public:
   staging_area(int device, const staging& stage_opts)
@@ -40,7 +41,7 @@ class staging_area {
   stream_pool& streams() { return streams_; }
   pinned_pool& pool() { return pool_; }
   int slots() const { return opts_.slots; }
-  /// Fills memory with zeros, and waits for that.
+  /// Fills device memory with zeros, and waits until that is done.
   void clear(std::byte* memory, std::size_t size) {
     const on_device guard(device());
     const stream_pool::lease stream(streams_);
@@ -53,14 +54,15 @@ class staging_area {
   }
 
  private:
-  // The streams are destroyed first, once their work is done.
+  // `streams_` comes after `pool_`, so that the streams, whose destructors wait for their work, are
+  // destroyed before the memory that this work uses.
   pinned_pool pool_;
   stream_pool streams_;
   staging opts_;
 };
 
-/// One call's streams, one for each direction. Both follow the work that the caller's stream has
-/// when the call begins.
+/// The two streams of one call, one for copies down and one for copies up. Both wait for the work
+/// that the caller's stream has when the call begins.
 class staged_call {
  public:
   staged_call(staging_area& area, stream_ref caller)
@@ -79,7 +81,8 @@ class staged_call {
   stream_pool::lease up_;
 };
 
-/// A transport of the host, for communicators whose buffers are in device memory.
+/// A transport for communicators whose buffers are in device memory. The template parameter `Host`
+/// is the transport of host memory that carries the messages.
 template <transport Host>
 class staged_transport {
  public:
@@ -91,7 +94,7 @@ class staged_transport {
   Host& next_layer() const { return *host_; }
   staging_area& stage() const { return *stage_; }
   int device() const { return stage_->device(); }
-  /// Allocates zeros in the device's memory.
+  /// Allocates device memory that is filled with zeros.
   std::shared_ptr<std::byte> allocate(std::size_t size) {
     const on_device guard(device());
     const auto buffer = std::make_shared<device_buffer<std::byte>>(size);
@@ -140,12 +143,13 @@ struct transport_memory<cuda::staged_transport<Host>> {
 
 namespace detail {
 
-/// The algorithms of the host, which see pinned memory.
+/// The algorithms of the template parameter `Host`, which work on pinned memory.
 template <class Host>
 struct algorithm_table<basic_channel<cuda::staged_transport<Host>>>
     : algorithm_table<basic_channel<Host>> {};
 
-/// The bodies of calls: those of the host, on pinned memory, between a copy down and a copy up.
+/// The bodies of calls. Each call copies its input down, runs the body of the template parameter
+/// `Host` on pinned memory, and copies the result up.
 template <class Host>
 struct call_body<basic_channel<cuda::staged_transport<Host>>> {
   using channel = basic_channel<cuda::staged_transport<Host>>;
@@ -156,7 +160,7 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
   using function_pointer = Function*;
   using offsets = std::vector<std::size_t>;
 
-  /// False: algorithms never see the caller's memory.
+  /// Returns false, because algorithms never see the caller's memory.
   static bool needs_no_copy(any_buffer, any_buffer, const reduction&) { return false; }
 
   static task<> in_place(channel net,
@@ -199,12 +203,14 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
                        run_on_host, data.element_size());
   }
 
-  /// Reduces one buffer after the other; small ones together as one piece, to pay the latency once.
+  /// Reduces the buffers of the group one after the other. If `packed`, reduces all of them
+  /// together as one piece, to pay the latency only once.
   static task<> all_reduce_group(
       channel net, function_pointer<task<>(host_channel, any_buffer, any_op)> algorithm,
       std::vector<any_buffer> group, reduction op, bool packed) {
     if (!packed) {
-      // The parts follow this stream: the caller's may have more work when a later part begins.
+      // The reductions follow (wait for) this stream instead of the caller's stream, which may have
+      // more work when a later reduction begins.
       const cuda::stream_pool::lease preceding(net.net().stage().streams());
       preceding->follow(net.record().stream);
       net.record().stream = preceding->ref();
@@ -284,7 +290,8 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
     return gathered(net, in, out, table, run_on_host);
   }
 
-  /// gather and scatter: `share` elements belong to this rank; the root has all.
+  /// Performs gather and scatter. `share` is the number of elements that belong to this rank; the
+  /// root has the elements of all ranks.
   static task<> gather_or_scatter(
       channel net,
       function_pointer<task<>(host_channel, any_buffer, any_buffer, partition, int)> algorithm,
@@ -328,7 +335,8 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
     co_await pipelined(net, pieces, piece);
   }
 
-  /// If counts differ from rank to rank, so may their totals: then there is one piece.
+  /// Performs all_to_all. If counts may differ from rank to rank, the totals may differ too, and
+  /// ranks could not agree on a number of pieces. There is only one piece in this case.
   static task<> all_to_all(
       channel net,
       function_pointer<task<>(host_channel, any_buffer, partition, any_buffer, partition)>
@@ -367,7 +375,7 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
     return table.empty() ? partition::blocks(block_size, ranks)
                          : partition::from_offsets(table.data(), ranks);
   }
-  /// The offsets of the chunks when they are packed one after the other.
+  /// Returns the offsets of the chunks when the chunks are packed one after the other.
   static offsets pack(const partition& cut) {
     offsets packed{0};
     for (int i = 0; i < cut.ranks(); ++i) packed.push_back(packed.back() + cut.count(i));
@@ -384,7 +392,8 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
     }
   }
 
-  /// Calls `run_on_host(lane, own, all, offsets of chunks)` for each piece of an all_gather.
+  /// Calls `run_on_host(lane, own, all, offsets)` for each piece of an all_gather, with the offsets
+  /// of the chunks in `all`.
   template <class RunOnHost>
   static task<> gathered(channel net, any_buffer in, any_buffer out, offsets table,
                          RunOnHost run_on_host) {
@@ -410,8 +419,8 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
     co_await pipelined(net, pieces, piece);
   }
 
-  /// Copies each piece of `count` elements down from `in`, calls `run_on_host(lane, piece)`, and
-  /// copies it up to `out`. Either buffer may be empty.
+  /// Divides `count` elements into pieces. Copies each piece down from `in`, calls
+  /// `run_on_host(lane, piece)`, and copies the piece up to `out`. Either buffer may be empty.
   template <class RunOnHost>
   static task<> elementwise(channel net, any_buffer in, any_buffer out, std::size_t count,
                             RunOnHost run_on_host, std::size_t element = 0) {
@@ -436,8 +445,8 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
     co_await pipelined(net, pieces, piece);
   }
 
-  /// Runs `piece(lane, k, call)` for k = 0 .. pieces-1, as many at a time as there are slots. Both
-  /// numbers are equal on all ranks.
+  /// Runs `piece(lane, k, call)` for k = 0, ..., pieces - 1, with as many pieces at a time as there
+  /// are slots. The numbers of pieces and slots must be equal on all ranks.
   template <class Piece>
   static task<> pipelined(channel net, int pieces, const Piece& piece) {
     const host_channel host = net;
@@ -462,14 +471,16 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
     try {
       for (int k = first; k < end; k += step) co_await piece(lane, k, call);
     } catch (const error& thrown) {
-      // Before throwing, so that concurrent pieces end too, here and on the other ranks.
+      // The operation is revoked before the exception leaves this function, so that concurrent
+      // pieces fail too, on this rank and on the others.
       lane.revoke(thrown.record());
       throw;
     }
   }
 };
 
-/// Point-to-point messages: copied down as a whole before they are sent, and up once received.
+/// The bodies of point-to-point calls. A message is copied down as a whole before it is sent, and
+/// copied up after it has been received.
 template <class Host>
 struct point_to_point_body<cuda::staged_transport<Host>> {
   using staged = cuda::staged_transport<Host>;
@@ -514,7 +525,8 @@ struct point_to_point_body<cuda::staged_transport<Host>> {
   }
 
  private:
-  /// Copies after the work that the caller's stream had when the message was called.
+  /// Copies after the work that the caller's stream had when the call was made. `preceding` marks
+  /// the end of that work.
   static task<> copy_after(staged& net, const cuda::event& preceding, std::byte* dest,
                            const std::byte* source, std::size_t size) {
     const cuda::stream_pool::lease stream(net.stage().streams());
@@ -531,8 +543,9 @@ struct point_to_point_body<cuda::staged_transport<Host>> {
 
 namespace colls::cuda {
 
-/// A model for `attach`: any transport of the host, through pinned memory. The CPU reduces. A call
-/// uses pinned memory for `slots` pieces of `segment` bytes, rounded up to a power of two.
+/// A model for `attach` that sends device memory over any transport of host memory, through pinned
+/// memory. The CPU reduces. A call uses pinned memory for `slots` pieces of `segment` bytes,
+/// rounded up to a power of two.
 struct staged {
   using settings = staging;
 

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// stream: streams and events, and awaiting a stream. The GPU writes a number and the driver of the
-// coroutine polls it: no thread takes part, and a poll makes no call of CUDA.
+// stream: CUDA streams and events, and the operation that awaits a stream. The GPU writes a number
+// and the driver of the coroutine (its event loop) polls that number. So no other thread is needed,
+// and few polls make a CUDA call.
 
 #include <colls/coroutine/completion.hpp>
 #include <colls/cuda/memory.hpp>
@@ -16,8 +17,8 @@
 
 namespace colls::cuda {
 
-/// Throws if a stream is captured: work captured into a graph is not executed now, so a call could
-/// not wait for it.
+/// Throws if a stream is captured into a graph. A call could not wait for captured work, because
+/// that work is not executed now.
 inline void refuse_captured(stream_ref stream) {
   bool is_captured = false;
   check(api::is_captured(is_captured, stream), "cudaStreamIsCapturing");
@@ -37,9 +38,9 @@ class event {
   ~event() { (void)api::destroy_event(event_); }
 
   api::event_ref ref() const { return event_; }
-  /// Makes this the point after all work that has been given to `stream` so far.
+  /// Moves the event to the point after all work that has been given to `stream` so far.
   void record(stream_ref stream) {
-    const on_device guard(device_);  // selects whose default stream is meant
+    const on_device guard(device_);  // the default stream depends on the device
     refuse_captured(stream);
     check(api::record(event_, stream), "cudaEventRecord");
   }
@@ -49,27 +50,29 @@ class event {
   api::event_ref event_;
 };
 
-/// The progress of a stream (a timeline): the stream writes increasing values to a word of pinned
-/// memory.
+/// A counter of the progress of a stream. Like a timeline semaphore, it is a word of pinned memory
+/// to which the stream writes increasing values.
 struct progress_counter {
   std::uint32_t* word = nullptr;
   std::uint32_t issued = 0;      // the last value whose write was enqueued
-  bool is_abandoned = false;     // no operation waits for it any more, though it may take long
-  bool written_by_host = false;  // by a function of the host instead of the stream
+  bool is_abandoned = false;     // whether a wait ended before the work of the stream
+  bool written_by_host = false;  // whether a CPU function writes `word` instead of the stream
 
-  // Values wrap around.
+  // Returns whether the progress has reached `value`. Values wrap around.
   bool has_reached(std::uint32_t value) const {
     return static_cast<std::int32_t>(api::read(word) - value) >= 0;
   }
 };
 
-/// Owns a stream of a device. Work of other streams, the default stream included, runs concurrently
-/// with its work. The destructor waits for its work, except for what it follows if the operation
-/// that awaited that was abandoned. For one thread.
+/// A CUDA stream of a device. Its work runs concurrently with the work of other streams, including
+/// the default stream. The destructor waits for the stream's work, unless an operation of
+/// `followed` was abandoned and the stream still waits for other streams. May be used by one thread
+/// only.
 class stream {
  public:
-  /// `word`: where the stream writes its progress, for peers to see, holding 0; `is_pinned`:
-  /// whether the stream can write there. By default a word of the stream's own.
+  /// `word` is where the stream writes its progress for peers to see; its initial value must be 0.
+  /// `is_pinned` says whether the stream can write there. If `word` is null, the stream uses a word
+  /// of its own.
   explicit stream(int device, std::uint32_t* word = nullptr, bool is_pinned = true)
       : device_(device), event_(device) {
     const on_device guard(device);
@@ -84,7 +87,7 @@ class stream {
   stream(const stream&) = delete;
   ~stream() {
     if (progress_.is_abandoned && api::query(stream_) == api::not_ready) {
-      word_.release();  // the stream still writes it
+      word_.release();  // the stream still writes to it
     } else {
       (void)api::synchronize(stream_);
     }
@@ -94,8 +97,8 @@ class stream {
   int device() const { return device_; }
   stream_ref ref() const { return stream_; }
 
-  /// Work given to this stream after this waits for all that `other`, a stream of the same device,
-  /// has now.
+  /// Makes work that is given to this stream after this call wait for all work that `other`, a
+  /// stream of the same device, has now.
   void follow(stream_ref other) {
     event_.record(other);
     follow(event_);
@@ -110,9 +113,10 @@ class stream {
     check(api::clear(dest, bytes, stream_), "cudaMemsetAsync");
   }
 
-  /// `co_await s.reached()` ends when all work given to the stream before it is done. Throws if the
-  /// device failed. If the operation is dropped, it waits for the stream, since the buffers that
-  /// the stream uses may be destroyed next.
+  /// The operation of `co_await s.reached()`, which completes when all work that the stream was
+  /// given before is done. Throws if the device failed. If the operation is destroyed early, its
+  /// destructor waits for the stream, because the buffers that the stream uses may be destroyed
+  /// next.
   class wait_operation;
   struct request {
     using operation = wait_operation;
@@ -122,12 +126,13 @@ class stream {
     const communicator_state* communicator = nullptr;
   };
   request reached() { return {device_, stream_, &progress_}; }
-  /// As `reached`, for a stream of a pool that has no work of its own but only follows others. Ends
-  /// also when the communicator fails; the stream then outlives the operation.
+  /// Does the same as `reached`, for a stream of a pool that has no work of its own and only
+  /// follows other streams. Also completes when the communicator fails. In this case the stream may
+  /// still wait for the other streams and outlives the operation.
   request followed(const communicator_state& communicator) {
     return {device_, stream_, &progress_, &communicator};
   }
-  /// The progress value that the next `reached` waits for.
+  /// Returns the progress value for which the next `reached` waits.
   std::uint32_t next_value() const { return progress_.issued + 1; }
   bool has_reached(std::uint32_t value) const { return progress_.has_reached(value); }
   /// Prepares an idle stream for another call.
@@ -141,8 +146,9 @@ class stream {
   stream_ref stream_;
 };
 
-/// The copies of one user of a stream that has other users. If an exception leaves the scope before
-/// they are done, the destructor waits for them, since their buffers may be destroyed next.
+/// The copies of one user of a stream that also has other users. If an exception leaves the scope
+/// before the copies are done, the destructor waits for the copies, because their buffers may be
+/// destroyed next.
 class copy_batch {
  public:
   explicit copy_batch(stream& queue) : queue_(queue) {}
@@ -165,15 +171,17 @@ class copy_batch {
   bool has_copies_ = false;
 };
 
-/// A pool of streams of a device. Each call uses streams of its own: work waits for all earlier
-/// work of its stream, and a call must not wait for what another call follows. For one thread.
+/// A pool of streams of a device. Each call uses streams of its own, because work waits for all
+/// earlier work of its stream and a call must not wait for what another call follows. May be used
+/// by one thread only.
 class stream_pool {
  public:
   /// Makes a first stream, so that an unusable device is reported at once.
   explicit stream_pool(int device) : device_(device) { const lease first(*this); }
   stream_pool(const stream_pool&) = delete;
   ~stream_pool() {
-    // What an abandoned stream follows usually completes soon.
+    // Busy streams get up to a second, because the work that an abandoned stream follows usually
+    // completes soon.
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(1);
     const auto await_idle = [limit](const std::unique_ptr<stream>& kept) {
       while (api::query(kept->ref()) == api::not_ready) {
@@ -201,7 +209,8 @@ class stream_pool {
 
  private:
   std::unique_ptr<stream> take() {
-    // A stream that was given back may still follow something that no call waits for.
+    // Only idle streams are taken. A stream that was given back may still follow work for which no
+    // call waits.
     const auto is_idle = [](const std::unique_ptr<stream>& kept) {
       return api::query(kept->ref()) == api::success;
     };
@@ -225,14 +234,15 @@ class stream::wait_operation : polled_condition {
 
   bool start(completion& done) {
     target_ = ++progress_.issued;
-    // Not `on_device`, which throws: operations started together with this one must not see that.
+    // `on_device` is not used because it throws, and other operations that are started together
+    // with this one must not see an exception.
     int before = device_;
     (void)api::current_device(before);
     (void)api::use_device(device_);
     status_ = progress_.written_by_host ? api::not_supported
                                         : api::write(progress_.word, target_, queue_);
     if (status_ == api::not_supported) {
-      communicator_ = nullptr;  // the function writes through `this`, so it has to be awaited
+      communicator_ = nullptr;  // must be awaited, because `write_target` uses `this`
       status_ = api::call(write_target, this, queue_);
     }
     if (before != device_) restore_device(before);
@@ -245,7 +255,7 @@ class stream::wait_operation : polled_condition {
     if (is_abandoned_) throw error(communicator_->reason());
     check(status_, "the work of a stream");
   }
-  /// Whether it was started and has not ended.
+  /// Returns whether the operation was started and has not completed.
   bool is_awaited() const { return done_ != nullptr; }
 
   ~wait_operation() {
@@ -262,7 +272,7 @@ class stream::wait_operation : polled_condition {
   bool poll() noexcept override {
     is_abandoned_ = communicator_ != nullptr && communicator_->failed();
     if (!is_abandoned_ && !is_done()) {
-      // A stream that has failed writes nothing more: ask for its state now and then.
+      // A stream that has failed writes nothing more, so its status is queried now and then.
       if (++polls_ % 1024 != 0) return false;
       const api::status state = api::query(queue_);
       if (state == api::success || state == api::not_ready) return false;
@@ -280,7 +290,7 @@ class stream::wait_operation : polled_condition {
   std::uint32_t target_ = 0;
   unsigned polls_ = 0;
   api::status status_ = api::success;
-  completion* done_ = nullptr;  // set while it is polled
+  completion* done_ = nullptr;  // not null while the operation is polled
 };
 
 }  // namespace colls::cuda

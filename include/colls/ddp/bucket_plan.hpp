@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// bucket_plan: assigns the gradient of each parameter to a bucket and an offset in it.
+// bucket_plan: assigns the gradients of a model's parameters to buckets. The gradients in one
+// bucket are communicated together.
 
 #include <colls/base/error.hpp>
 
@@ -14,14 +15,15 @@
 
 namespace colls::ddp {
 
-/// Fills buckets with gradients in the order in which these are expected to be ready. The first
-/// bucket is full once it holds `first_cap` elements, the others once they hold `cap`. A gradient
-/// is never divided between buckets.
+/// The bucket and the position in that bucket for each gradient. The constructor fills buckets with
+/// gradients in the order in which the gradients are expected to be ready. The first bucket is full
+/// when it holds at least `first_cap` elements, the other buckets when they hold at least `cap`. A
+/// gradient is never divided between buckets.
 class bucket_plan {
  public:
   struct location {
     std::size_t bucket;
-    std::size_t offset;  // in elements
+    std::size_t offset;  // the position in the bucket, in elements
   };
   struct bucket {
     std::vector<std::size_t> parameters;
@@ -29,8 +31,8 @@ class bucket_plan {
   };
 
   bucket_plan() = default;
-  /// `counts` has the number of elements of each parameter. `order` is a permutation of the
-  /// parameters' indices. Throws `errc::invalid_argument` if it is not.
+  /// `counts` has the number of elements of each parameter. `order` must be a permutation of the
+  /// parameters' indices; otherwise the constructor throws `errc::invalid_argument`.
   bucket_plan(std::span<const std::size_t> counts, std::vector<std::size_t> order,
               std::size_t first_cap, std::size_t cap)
       : order_(std::move(order)), locations_(counts.size()) {
@@ -46,7 +48,8 @@ class bucket_plan {
     }
   }
 
-  /// The order from the last parameter to the first, a good guess for most networks.
+  /// Returns the order from the last parameter to the first, which is a good guess for most
+  /// networks.
   static std::vector<std::size_t> reverse_order(std::size_t parameters) {
     std::vector<std::size_t> order(parameters);
     std::iota(order.rbegin(), order.rend(), std::size_t{0});

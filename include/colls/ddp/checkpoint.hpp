@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// checkpoint: files that rank 0 writes atomically and that all ranks read.
+// checkpoint: files that rank 0 writes atomically and whose contents all ranks read, such as
+// checkpoints of a training.
 
 #include <colls/call/communicator.hpp>
 #include <colls/os/descriptor.hpp>
@@ -21,16 +22,17 @@
 
 namespace colls::ddp {
 
-/// A file that is replaced atomically. It is written as `path` + ".partial" and renamed to `path`
-/// when it is complete and on disk. If the process is killed or a write fails, `path` still has its
-/// old contents. A killed process leaves the partial file behind, and the next one removes it. The
-/// member functions throw `errc::file_failed`, with the name of the file.
+/// A file that is replaced atomically. The new contents are written to `path` + ".partial", and
+/// that file is renamed to `path` when it is complete and on disk. If the process is killed or a
+/// write fails, `path` still has its old contents. A killed process leaves the partial file behind,
+/// and the next process that writes `path` removes it. The member functions throw
+/// `errc::file_failed` with the name of the file.
 class atomic_file {
  public:
   explicit atomic_file(std::string path);
   atomic_file(const atomic_file&) = delete;
   atomic_file& operator=(const atomic_file&) = delete;
-  /// Discards the file if it was not committed.
+  /// Discards the new contents if they were not committed.
   ~atomic_file() {
     if (descriptor_ < 0) return;
     (void)::unlink(partial_.c_str());  // if this fails, the next process removes the file
@@ -41,7 +43,8 @@ class atomic_file {
   void commit();
 
  private:
-  // The existing file of that name may be a link or a pipe.
+  // A file of this name that already exists may be a link or a pipe, so it is opened without
+  // following links and without blocking.
   static constexpr int leftover_flags = O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
 
   [[noreturn]] void fail(const char* action) const {
@@ -79,14 +82,15 @@ inline atomic_file::atomic_file(std::string path)
     if (colls::detail::uninterrupted(lock) != 0) {
       close_and_fail(errno == EWOULDBLOCK ? "write (another process does)" : "lock");
     }
-    // The previous holder of the lock may have renamed the file, or removed it.
+    // The previous holder of the lock may have renamed or removed the file before it released the
+    // lock.
     struct stat own{}, named{};
     if (::fstat(descriptor_, &own) != 0) close_and_fail("write");
     const bool has_name = ::lstat(partial_.c_str(), &named) == 0 && own.st_ino == named.st_ino &&
                           own.st_dev == named.st_dev;
     if (is_new && has_name) return;
-    // The file was left by a killed process, or made by another user, who may have it open. So it
-    // is removed, not overwritten.
+    // A killed process has left the file, or another user has made it and may still have it open.
+    // So the file is removed and not overwritten.
     if (has_name && ::unlink(partial_.c_str()) != 0) close_and_fail("replace what was left of");
     ::close(std::exchange(descriptor_, -1));
   }
@@ -110,13 +114,14 @@ inline void atomic_file::commit() {
   sync_folder();
 }
 
-/// Makes the new name durable.
+/// Makes the new name durable by syncing the folder.
 inline void atomic_file::sync_folder() const {
   const std::size_t slash = path_.rfind('/');
   const std::string folder = slash == path_.npos ? "." : path_.substr(0, slash + 1);
   const int fd = colls::detail::uninterrupted(
       [&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
-  // It is no failure if the folder cannot be read or the file system does not support this.
+  // A folder that cannot be read, or a file system that does not support this call, is not an
+  // error.
   if (fd < 0) return;
   const bool is_synced = colls::detail::uninterrupted([&] { return ::fsync(fd); }) == 0 ||
                          errno == EINVAL || errno == ENOTSUP;
@@ -126,7 +131,7 @@ inline void atomic_file::sync_folder() const {
   if (!is_synced) fail("make the name durable of");
 }
 
-/// Returns the contents of a file. Throws `errc::file_failed`, with the name of the file.
+/// Returns the contents of a file. Throws `errc::file_failed` with the name of the file.
 inline std::vector<char> read_whole_file(const std::string& path) {
   const auto fail = [&] {
     failure reason(errc::file_failed);
@@ -165,7 +170,7 @@ struct file_outcome {
   }
 };
 
-/// Does rank 0's work, and records its error for the other ranks.
+/// Calls `work` on rank 0 and records its error, if any, for the other ranks.
 template <class Work>
 file_outcome attempt(int world_rank, const std::string& path, Work work) {
   file_outcome outcome;
@@ -185,10 +190,10 @@ file_outcome attempt(int world_rank, const std::string& path, Work work) {
 
 }  // namespace detail
 
-/// Writes a file on rank 0, which calls `write(atomic_file&)`. Afterwards the new file is on disk.
-/// If that fails, the old file is unchanged, every rank throws rank 0's error, and the communicator
-/// stays usable. Every rank calls it with the same path, which has to stay alive until it has
-/// ended.
+/// Writes a file on rank 0, which calls `write(atomic_file&)`. Every rank must call this function
+/// with the same path. Afterwards the new file is on disk. If writing fails, the old file is
+/// unchanged, every rank throws the error of rank 0, and the communicator stays usable. `path` must
+/// stay alive until the task has completed.
 template <class Transport, class Write>
 task<> write_file(communicator<Transport>& comm, std::string_view path, Write write) {
   static_assert(std::is_trivially_destructible_v<Write>,
@@ -207,9 +212,9 @@ task<> write_file(communicator<Transport>& comm, std::string_view path, Write wr
   outcome[0].raise();
 }
 
-/// Reads a file on rank 0. Afterwards every rank has its contents; only rank 0 needs the file. If
-/// that fails, every rank throws rank 0's error, and the communicator stays usable. `path` has to
-/// stay alive until it has ended.
+/// Reads a file on rank 0. Afterwards every rank has the contents of the file; only rank 0 needs
+/// access to it. If reading fails, every rank throws the error of rank 0, and the communicator
+/// stays usable. `path` must stay alive until the task has completed.
 template <class Transport>
 task<std::vector<char>> read_file(communicator<Transport>& comm, std::string_view path) {
   detail::file_outcome outcome[1];

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// compression: the hooks that sum the gradients of a bucket over the ranks, compressed or not.
+// compression: the hooks, which are the functions that sum the gradients of a bucket over the
+// ranks, with or without compression.
 
 #include <colls/call/communicator.hpp>
 #include <colls/ddp/options.hpp>
@@ -15,9 +16,9 @@
 
 namespace colls::ddp {
 
-/// Sums a bucket. Afterwards every rank's bucket is the sum of all ranks' buckets, with the same
-/// bits. A hook may make several calls on the communicator, the same on all ranks. It runs for one
-/// bucket at a time.
+/// A function that sums a bucket. Afterwards every rank's bucket is the sum of all ranks' buckets,
+/// with the same bits on all ranks. A hook may make several calls on the communicator, which must
+/// be the same on all ranks. Hooks for different buckets never run concurrently.
 template <class T, class Communicator>
 using bucket_hook = std::function<task<>(Communicator&, std::span<T>)>;
 
@@ -25,15 +26,15 @@ namespace detail {
 
 namespace kernels = colls::detail;
 
-/// Sets out[i] to in[i] rounded to type To, through float.
+/// Sets out[i] to in[i], converted to float and then rounded to the type To.
 template <class From, class To>
 void convert(To* out, const From* in, std::size_t count) {
   kernels::best_version<kernels::prepare_loop<From, float, To, kernels::conversion>>()(nullptr, out,
                                                                                        in, count);
 }
 
-/// Multiplies data[i] by the factor, with one rounding. A factor of 0 gives zeros, also for
-/// infinities and NaNs.
+/// Multiplies each element by the factor, with one rounding. If the factor is 0, the results are
+/// zeros even for infinities and NaNs.
 template <class T>
 void scale(std::span<T> data, double factor) {
   if (factor == 1) return;
@@ -47,8 +48,8 @@ void scale(std::span<T> data, double factor) {
       &op, data.data(), data.data(), data.size());
 }
 
-/// Sets sum[i] to blocks[0][i] + blocks[1][i] + ..., summed in float and rounded once. `sum` is not
-/// one of the blocks.
+/// Sets sum[i] to blocks[0][i] + blocks[1][i] + .... The sum is computed in float and rounded once.
+/// `sum` must not be one of the blocks.
 template <half_type Half>
 void sum_blocks(std::span<Half> sum, const Half* blocks, std::size_t count) {
   if (count == 1) {
@@ -65,8 +66,8 @@ task<> plain_sum(Communicator& comm, std::span<T> bucket) {
   co_await comm.all_reduce(bucket);
 }
 
-/// Sums in 16 bits a number: all_to_all, a local sum, all_gather. Each rank sums one block of all
-/// ranks, so no partial sum is rounded on its way.
+/// A hook that sends 16 bits per number. It performs an all_to_all, a local sum and an all_gather.
+/// Each rank sums one block over all ranks, so no partial sums are sent and rounded.
 template <half_type Half, class T, class Communicator>
 class compressed_sum {
  public:
@@ -75,7 +76,8 @@ class compressed_sum {
   }
 
  private:
-  // Kept for the next bucket, because to allocate memory of this size costs more than to use it.
+  // The memory is kept for the next bucket, because allocating so much memory costs more than using
+  // it.
   struct blocks {
     std::vector<Half> all;
     std::vector<Half> parts;
@@ -104,7 +106,7 @@ class compressed_sum {
 
 }  // namespace detail
 
-/// Returns the hook for a format.
+/// Returns the hook for a format of the sent gradients.
 template <class T, class Communicator>
 bucket_hook<T, Communicator> make_hook(compression format) {
   switch (format) {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// driver: runs the communication of a training step beside the computation.
+// driver: runs the communication of a training step concurrently with the computation.
 
 #include <colls/coroutine/sync_wait.hpp>
 #include <colls/coroutine/task.hpp>
@@ -24,7 +24,7 @@ namespace colls::ddp {
 
 namespace detail {
 
-/// A counter that only grows, and one coroutine that waits until it reaches a value.
+/// A counter that only grows. One coroutine at a time can wait until the counter reaches a value.
 class progress_counter {
  public:
   class counter_wait {
@@ -62,8 +62,8 @@ class progress_counter {
 
 }  // namespace detail
 
-/// Runs one task at a time on a communicator of its own. The computing side starts a task, advances
-/// it as its results become ready, and waits for its end. Only the task uses the communicator.
+/// Runs one task at a time on a communicator of its own, which only the task uses. The computing
+/// side starts the task, advances it as gradients become ready, and waits until it has completed.
 template <class Communicator>
 class driver {
  public:
@@ -71,20 +71,20 @@ class driver {
   driver& operator=(const driver&) = delete;
   virtual ~driver() = default;
 
-  /// Starts a task. The previous task has to have ended.
+  /// Starts a task. The previous task must have completed.
   virtual void start(task<> work) = 0;
-  /// Lets the task pass `wait_for(n)` for all n up to `value`.
+  /// Lets the task continue after `wait_for(n)` for all n up to `value`.
   virtual void advance(std::size_t value) = 0;
-  /// Revokes the communicator. The task then fails with this reason on all ranks.
+  /// Revokes the communicator, so that the task fails with this reason on all ranks.
   virtual void revoke(const std::string& reason) = 0;
-  /// Blocks until the task has ended. Throws its error.
+  /// Blocks until the task has completed, and throws the error of the task if it has failed.
   virtual void wait() = 0;
 
   int rank() const { return comm_.rank(); }
   int size() const { return comm_.size(); }
   time_point now() const { return comm_.net().now(); }
 
-  // ---- for the task
+  // ---- called by the task
 
   Communicator& comm() { return comm_; }
   detail::progress_counter::counter_wait wait_for(std::size_t target) {
@@ -106,12 +106,12 @@ class driver {
   task<> work_;
 };
 
-/// A driver without a thread. Polls once in each call of the computing side, and otherwise makes
-/// progress in `wait`.
+/// A driver without a thread. It polls once in each call of the computing side and otherwise makes
+/// progress only in `wait`.
 template <class Communicator>
 class hooks_driver final : public driver<Communicator> {
  public:
-  /// `comm` is not used for anything else.
+  /// `comm` must not be used for anything else.
   explicit hooks_driver(Communicator comm) : driver<Communicator>(std::move(comm)) {
     end_.bind([](completion& self) noexcept { static_cast<end_event&>(self).set(); },
               completion(nullptr, &this->comm_.queue()));
@@ -156,18 +156,19 @@ class hooks_driver final : public driver<Communicator> {
 
 namespace detail {
 
-/// A base class, so that the context outlives the communicator that runs on it.
+/// The io_context of a driver. As a base class it outlives the communicator that runs on it.
 struct owned_context {
   boost::asio::io_context context{1};
 };
 
 }  // namespace detail
 
-/// A driver with a thread, which runs the executor of a communicator made by `dup(executor)`.
+/// A driver with a thread. The thread runs the executor of a communicator that was made by
+/// `dup(executor)`.
 template <class Communicator>
 class thread_driver final : detail::owned_context, public driver<Communicator> {
  public:
-  /// A collective call, which blocks.
+  /// Duplicates `comm` onto the thread's executor. This is a collective call, which blocks.
   explicit thread_driver(Communicator& comm)
       : driver<Communicator>(sync_wait(comm, comm.dup(context.get_executor()))),
         thread_([this] { sync_wait(this->comm_, run_jobs()); }) {}
@@ -227,13 +228,14 @@ class thread_driver final : detail::owned_context, public driver<Communicator> {
       ended_changed_.notify_one();
     }
     try {
-      // This world has no store. A peer without a connection connects to this rank to learn the
-      // reason of the failure, so the rank stays reachable for a while.
+      // This world has no store. A peer that has no connection must connect to this rank to learn
+      // the reason of the failure, so the rank stays reachable for a while.
       auto& net = this->comm_.net();
       if (this->comm_.failed() != nullptr) {
         co_await net.driver().sleep_until(net.now() + seconds / 2);
       }
-      // Peers may compute for long before they close, so the wait for them is short.
+      // Peers may compute for a long time before they close the communicator, so this rank waits
+      // for them only shortly.
       co_await this->comm_.close(std::chrono::seconds(1));
     } catch (const error&) {
     }
@@ -244,15 +246,15 @@ class thread_driver final : detail::owned_context, public driver<Communicator> {
   bool busy_ = false;
   std::size_t started_ = 0;
 
-  std::mutex guard_;  // for the next three
+  std::mutex guard_;  // guards the next three members
   std::condition_variable ended_changed_;
   bool has_ended_ = true;
   std::exception_ptr failed_;
 
-  std::thread thread_;  // last, since it uses all members
+  std::thread thread_;  // declared last, because the thread uses all members
 };
 
-/// Makes a driver on a duplicate of `comm`. A collective call, which blocks.
+/// Makes a driver on a duplicate of `comm`. This is a collective call, which blocks.
 template <class Communicator>
 std::unique_ptr<driver<Communicator>> make_driver(Communicator& comm, drive mode) {
   if (mode == drive::hooks) {

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// gradient_buckets: averages gradients over the ranks while others are still computed.
+// gradient_buckets: averages gradients over the ranks while other gradients are still being
+// computed.
 
 #include <colls/ddp/bucket_plan.hpp>
 #include <colls/ddp/compression.hpp>
@@ -14,13 +15,14 @@
 
 namespace colls::ddp {
 
-/// A trained parameter: its name, for messages, and the number of elements of its gradient.
+/// A trained parameter: its name, which error messages contain, and the number of elements of its
+/// gradient.
 struct parameter {
   std::string name;
   std::size_t elements = 0;
 };
 
-/// The result of `no_sync`. While it exists, gradients accumulate without being averaged.
+/// The result of `no_sync`. While this object exists, gradients accumulate without being averaged.
 class [[nodiscard(
     "gradients are averaged again once it is destroyed: give it a name")]] no_sync_guard {
  public:
@@ -35,21 +37,23 @@ class [[nodiscard(
   int* depth_;
 };
 
-/// The gradients of one model on one rank, in buckets. Each bucket is summed over the ranks as soon
-/// as all of its gradients are ready. In each step every rank calls `mark_ready(i)` when its
-/// gradient i is in `gradient(i)`, in any order, and then `finish()`. Afterwards `gradient(i)` is
-/// the average over the ranks, with the same bits on all ranks.
+/// The gradients of one model on one rank, in buckets. In each step every rank computes its
+/// gradients, in any order. It writes gradient i to `gradient(i)` and then calls `mark_ready(i)`,
+/// and after all gradients it calls `finish()`. Afterwards `gradient(i)` is the average over the
+/// ranks, with the same bits on all ranks. Each bucket is summed over the ranks as soon as all of
+/// its gradients are ready.
 ///
-/// All ranks have to have the same parameters and options (`check_agreement` compares them) and to
-/// take the same steps. Buckets start in the same order on all ranks. In the first step it is the
-/// reverse of the parameters' order, then the order in which the gradients became ready on rank 0.
-/// After an error the object cannot be used any more. Use it from one thread at a time.
+/// All ranks must have the same parameters and options (`check_agreement` compares them) and must
+/// take the same steps. Buckets start in the same order on all ranks. In the first step this is the
+/// reverse order of the parameters, and in later steps the order in which the gradients became
+/// ready on rank 0 in the first step. After an error the object cannot be used any more. Only one
+/// thread may use the object at a time.
 template <class T, class Communicator>
 class gradient_buckets {
  public:
   using hook = bucket_hook<T, Communicator>;
 
-  /// `driver` has a communicator of its own (see `make_driver`).
+  /// `driver` must have a communicator of its own (see `make_driver`).
   gradient_buckets(std::unique_ptr<driver<Communicator>> driver, std::vector<parameter> parameters,
                    options opts = {})
       : parameters_(std::move(parameters)),
@@ -60,7 +64,7 @@ class gradient_buckets {
         driver_(std::move(driver)) {
     arrange(bucket_plan::reverse_order(parameters_.size()));
   }
-  /// Makes the driver that the options select. A collective call, which blocks.
+  /// Makes the driver that the options select. This is a collective call, which blocks.
   gradient_buckets(Communicator& comm, std::vector<parameter> parameters, options opts = {})
       : gradient_buckets(make_driver(comm, opts.drive), std::move(parameters), opts) {}
   gradient_buckets(const gradient_buckets&) = delete;
@@ -71,21 +75,21 @@ class gradient_buckets {
   const std::vector<parameter>& parameters() const { return parameters_; }
   const bucket_plan& plan() const { return plan_; }
 
-  /// The memory of the gradient of parameter `i`, and afterwards of its average. It moves once, in
-  /// the first `finish()`.
+  /// Returns the memory of the gradient of parameter `i`, which later holds the average. The memory
+  /// moves once, in the first `finish()`.
   std::span<T> gradient(std::size_t i) {
     const bucket_plan::location& location = plan_[i];
     return {memory_[location.bucket].get() + location.offset, parameters_[i].elements};
   }
-  /// The memory of the gradient of parameter `i`, which can outlive this object.
+  /// Returns the memory of the gradient of parameter `i`. The memory may outlive this object.
   std::shared_ptr<T> shared_gradient(std::size_t i) {
     return {memory_[plan_[i].bucket], gradient(i).data()};
   }
 
-  /// Sets the hook that sums buckets from the next step on.
+  /// Sets the hook that sums buckets, beginning with the next step.
   void reduce_by(hook sum_hook) { hook_ = std::move(sum_hook); }
-  /// From the next step on, each step copies rank 0's bytes of these buffers to all ranks. Their
-  /// sizes have to be equal on all ranks.
+  /// Makes each step, beginning with the next one, copy the contents of these buffers from rank 0
+  /// to all ranks. The sizes of the buffers must be equal on all ranks.
   void keep_equal(std::vector<std::span<std::byte>> buffers) {
     buffers_ = std::move(buffers);
     std::size_t total = 0;
@@ -93,25 +97,27 @@ class gradient_buckets {
     staging_.resize(total);
   }
 
-  /// Says that the gradients of the next step are means over `count` samples of this rank. Their
-  /// average is then sum(count_r * gradient_r) / sum(count_r). Either all ranks call it before a
-  /// step or none does.
+  /// Tells that the gradients of the next step are means over `count` samples of this rank. The
+  /// average is then sum(count_r * gradient_r) / sum(count_r) over the ranks r. Before a step,
+  /// either all ranks call this function or none does.
   void samples(std::int64_t count) {
     if (count < 0) throw error(errc::invalid_argument, "a number of samples is negative");
     samples_ = count;
   }
 
-  /// While the result exists, `mark_ready` does nothing and gradients accumulate where they are.
+  /// Stops averaging while the result exists. `mark_ready` then does nothing, and gradients
+  /// accumulate in `gradient(i)`.
   no_sync_guard no_sync() { return no_sync_guard(no_sync_depth_); }
   bool is_accumulating() const { return no_sync_depth_ > 0; }
 
-  /// Returns whether a gradient of the step is ready and `finish` has not been called.
+  /// Returns whether a gradient of the current step is ready and `finish` has not been called yet.
   bool is_in_step() const { return is_in_step_; }
   /// Returns whether gradient `i` is ready in the current step.
   bool is_ready(std::size_t i) const { return is_in_step_ && seen_[i]; }
 
-  /// Says that `gradient(i)` is complete and is not written before `finish` has returned. A
-  /// bucket's sum starts when all gradients of this bucket and of those before it are ready.
+  /// Tells that `gradient(i)` is complete. It must not be written before `finish` has returned. The
+  /// sum of a bucket starts when all gradients of this bucket and of the buckets before it are
+  /// ready.
   void mark_ready(std::size_t i) {
     if (is_accumulating()) return;
     expect_gradient(i);
@@ -119,15 +125,15 @@ class gradient_buckets {
     used_[i] = 1;
     count_ready(i);
   }
-  /// Marks a gradient ready to which this step has added nothing. The contents of `gradient(i)` are
-  /// averaged, but the parameter does not count as used.
+  /// Marks a gradient to which this step has added nothing as ready. The contents of `gradient(i)`
+  /// are averaged, but the parameter does not count as used.
   void mark_untouched(std::size_t i) {
     if (is_accumulating()) return;
     expect_gradient(i);
     count_ready(i);
   }
 
-  /// Blocks until all averages are in place. Throws the error of any rank.
+  /// Blocks until all averages have been computed. Throws if any rank has failed.
   void finish() {
     continue_step();
     std::vector<std::size_t> unused;
@@ -142,7 +148,8 @@ class gradient_buckets {
     complete();
   }
 
-  /// Takes a step on a rank without samples, which contributes nothing and gets the averages.
+  /// Takes part in a step in which this rank has no samples. This rank contributes nothing but gets
+  /// the averages.
   void take_part() {
     samples(0);
     continue_step();
@@ -150,22 +157,23 @@ class gradient_buckets {
     complete();
   }
 
-  /// Ends the training on all ranks with this reason. For places that cannot throw.
+  /// Aborts the training on all ranks with this reason. Can be called where exceptions are not
+  /// allowed.
   void abandon(const std::string& reason) noexcept {
     try {
       revoke(reason);
-    } catch (...) {  // the next call rethrows it
+    } catch (...) {  // the next call rethrows the error
     }
   }
 
-  /// After a step, returns whether any rank had a gradient for parameter `i`. Always true without
-  /// `allow_unused`.
+  /// Returns whether any rank had a gradient for parameter `i` in the step that has just completed.
+  /// Always returns true if `allow_unused` is false.
   bool used(std::size_t i) const { return !opts_.allow_unused || used_[i] != 0; }
 
  private:
   static constexpr std::int64_t unset = -1;
 
-  /// Moves the gradients into new buckets, with their contents.
+  /// Moves the contents of all gradients to new buckets, which are filled in this order.
   void arrange(std::vector<std::size_t> order) {
     const bucket_plan before = std::move(plan_);
     const auto old = std::move(memory_);
@@ -262,7 +270,7 @@ class gradient_buckets {
     if (opts_.trace != nullptr) opts_.trace->end = driver_->now();
   }
 
-  /// "parameters 'a', 'b', 'c' and 4 more"
+  /// Returns the names of these parameters as text, such as "parameters 'a', 'b', 'c' and 4 more".
   std::string named(const std::vector<std::size_t>& indices) const {
     constexpr std::size_t max_names = 3;
     std::string text = indices.size() > 1 ? "parameters" : "parameter";
@@ -282,8 +290,8 @@ class gradient_buckets {
     std::rethrow_exception(failed_);
   }
 
-  // The communication of a step, run by the driver. Of all that changes during a step it shares
-  // only the contents of complete buckets with the computing side.
+  // The communication of a step, which the driver runs. Of the data that changes during a step,
+  // this task shares only the contents of complete buckets with the computing side.
   task<> step(std::int64_t samples) {
     Communicator& comm = driver_->comm();
     std::vector<std::int64_t> all(static_cast<std::size_t>(comm.size()));
@@ -332,20 +340,20 @@ class gradient_buckets {
   std::vector<std::span<std::byte>> buffers_;
   std::vector<std::byte> staging_;
 
-  std::exception_ptr failed_;  // what ended the training
+  std::exception_ptr failed_;  // the error that aborted the training
   int no_sync_depth_ = 0;
   std::int64_t samples_ = unset;
   bool ordered_ = false;  // the buckets are in rank 0's order
 
-  // The current step.
+  // The state of the current step.
   bool is_in_step_ = false;
-  std::vector<std::size_t> missing_;  // by bucket: gradients that are not ready
-  std::size_t complete_ = 0;          // buckets from the front that miss none
+  std::vector<std::size_t> missing_;  // for each bucket, the number of gradients that are not ready
+  std::size_t complete_ = 0;          // the number of leading buckets whose gradients are all ready
   std::vector<bool> seen_;
   std::vector<std::uint8_t> used_;
   std::vector<std::uint32_t> ready_order_;
 
-  std::unique_ptr<driver<Communicator>> driver_;  // last: its task uses all of the above
+  std::unique_ptr<driver<Communicator>> driver_;  // last, because its task uses the other members
 };
 
 }  // namespace colls::ddp

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// sampler: assigns samples to ranks, by a seeded order that is the same on all ranks, cut into
-// batches or shards.
+// sampler: assigns the samples of a data set to ranks. A seeded order, which is the same on all
+// ranks, is divided into batches or shards.
 
 #include <colls/base/error.hpp>
 #include <colls/base/fingerprint.hpp>
@@ -16,33 +16,34 @@
 
 namespace colls::ddp {
 
-/// A random generator with 64 bits per call. Its sequence depends only on the seed and the stream,
-/// not on the compiler or the platform.
+/// A random generator that returns 64 bits per call. The sequence depends only on the seed and the
+/// stream, not on the compiler or the platform.
 class random_bits {
  public:
-  /// The streams of a seed are different sequences.
+  /// Constructs a generator. Different streams of a seed are different sequences.
   constexpr explicit random_bits(std::uint64_t seed, std::uint64_t stream = 0)
       : state_(mix(mix(0, seed), stream)) {}
 
   constexpr std::uint64_t next() { return mix(state_++, 0); }
 
-  /// Returns a number from 0 to n-1, all with equal probability. `n` is not 0.
+  /// Returns a number from 0 to n-1, each with equal probability. `n` must not be 0.
   constexpr std::uint64_t below(std::uint64_t n) {
-    // Rejects the last, incomplete run of n, which would favour small numbers.
+    // Values in the last, incomplete run of n numbers are rejected, because they would favour small
+    // results.
     const std::uint64_t excess = (UINT64_MAX % n + 1) % n;
     std::uint64_t bits = next();
     while (bits > UINT64_MAX - excess) bits = next();
     return bits % n;
   }
 
-  /// Returns a number of [0, 1).
+  /// Returns a number in [0, 1).
   constexpr double unit() { return static_cast<double>(next() >> 11) * 0x1p-53; }
 
  private:
   std::uint64_t state_;
 };
 
-/// Returns a permutation of 0 to n-1, which depends on the seed and the epoch only.
+/// Returns a permutation of 0 to n-1 that depends only on the seed and the epoch.
 constexpr std::vector<std::size_t> shuffled(std::size_t n, std::uint64_t seed,
                                             std::uint64_t epoch = 0) {
   std::vector<std::size_t> order;
@@ -58,24 +59,25 @@ constexpr std::vector<std::size_t> shuffled(std::size_t n, std::uint64_t seed,
   return order;
 }
 
-/// The position of training in the data, for a checkpoint. It does not depend on the number of
-/// ranks.
+/// The position of a training in its data, which a checkpoint stores. It does not depend on the
+/// number of ranks.
 struct sampler_state {
-  std::uint64_t samples = 0;  // in the data
-  std::uint64_t batch = 0;    // samples per step, of all ranks together
+  std::uint64_t samples = 0;  // the number of samples in the data
+  std::uint64_t batch = 0;    // the number of samples per step, on all ranks together
   std::uint64_t seed = 0;
-  std::uint64_t epoch = 0;  // from 0
-  std::uint64_t step = 0;   // in this epoch, from 0
+  std::uint64_t epoch = 0;  // counted from 0
+  std::uint64_t step = 0;   // counted from 0 in each epoch
   friend constexpr bool operator==(const sampler_state&, const sampler_state&) = default;
 };
 
-/// Goes through the data in batches that are the same for every number of ranks. Each epoch has
-/// every sample once, in another order. The last batch of an epoch may be shorter, and a rank's
-/// part of it may be empty. So average gradients by samples, not by ranks.
+/// A sampler that goes through the data in batches, which are the same for every number of ranks.
+/// Each epoch has every sample once, in another order. The last batch of an epoch may be shorter,
+/// and a rank's part of that batch may be empty. Gradients must therefore be averaged by samples
+/// and not by ranks.
 class batch_sampler {
  public:
-  /// Starts at `initial`. Throws `errc::invalid_argument` if there are no samples, the batch is
-  /// empty, or the step is beyond the end of the epoch.
+  /// Starts at `initial`. Throws `errc::invalid_argument` if there are no samples, if the batch is
+  /// empty, or if the step is beyond the end of the epoch.
   constexpr explicit batch_sampler(sampler_state initial) : state_(initial) {
     if (state_.samples == 0 || state_.batch == 0) {
       throw error(errc::invalid_argument, "a sampler needs samples, and a batch of at least one");
@@ -86,26 +88,27 @@ class batch_sampler {
     order_ = shuffled(state_.samples, state_.seed, state_.epoch);
   }
 
-  /// The number of steps of an epoch.
+  /// Returns the number of steps in an epoch.
   constexpr std::uint64_t steps() const {
     return state_.samples / state_.batch + (state_.samples % state_.batch != 0 ? 1 : 0);
   }
 
-  /// The samples of this step, of all ranks together. Valid until `advance`.
+  /// Returns the samples of this step for all ranks together. The result is valid until `advance`
+  /// is called.
   constexpr std::span<const std::size_t> batch() const {
     const std::uint64_t first = state_.step * state_.batch;
     const std::uint64_t left = state_.samples - first;
     return std::span(order_).subspan(first, left < state_.batch ? left : state_.batch);
   }
 
-  /// The samples of this step that one rank has. Valid until `advance`.
+  /// Returns the samples of this step for one rank. The result is valid until `advance` is called.
   constexpr std::span<const std::size_t> batch(int rank, int ranks) const {
     const std::span<const std::size_t> all = batch();
     const partition parts(all.size(), ranks);
     return all.subspan(parts.offset(rank), parts.count(rank));
   }
 
-  /// Moves to the next step, after the last one to the next epoch.
+  /// Moves to the next step. After the last step of an epoch, moves to the next epoch.
   constexpr void advance() {
     if (++state_.step < steps()) return;
     state_.step = 0;
@@ -119,13 +122,14 @@ class batch_sampler {
   std::vector<std::size_t> order_;
 };
 
-/// The treatment of the remaining samples if the number of ranks does not divide their number.
+/// The treatment of the remaining samples if the number of samples is not a multiple of the number
+/// of ranks.
 enum class uneven { pad, drop_last };
 
-/// Returns one rank's samples of an epoch if every rank is to have equally many. They are every
-/// `ranks`-th of `shuffled`, from position `rank` on, as in PyTorch's DistributedSampler. If the
-/// number of ranks does not divide n, `pad` repeats samples from the front, and `drop_last` leaves
-/// out the last n % ranks samples.
+/// Returns one rank's samples of an epoch such that every rank gets equally many. They are every
+/// `ranks`-th element of `shuffled`, from position `rank` on, as in PyTorch's DistributedSampler.
+/// If n is not a multiple of the number of ranks, `pad` repeats samples from the front, and
+/// `drop_last` leaves out the last n % ranks samples.
 constexpr std::vector<std::size_t> shard_indices(std::size_t n, int rank, int ranks,
                                                  uneven remainder, std::uint64_t seed,
                                                  std::uint64_t epoch = 0) {

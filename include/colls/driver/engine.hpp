@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The engine: the event loop behind one executor. It drives the sockets, transports and
-// completions.
+// engine: the event loop of one executor. It drives the sockets, transports and completions on that
+// executor.
 
 #if defined(__CUDACC__) && !defined(BOOST_ASIO_DISABLE_VARIABLE_TEMPLATES)
 #define BOOST_ASIO_DISABLE_VARIABLE_TEMPLATES 1  // nvcc with g++ cannot parse Asio's traits
@@ -38,16 +38,16 @@ namespace detail {
 boost::asio::io_context* io_context_of(const boost::asio::any_io_executor& executor);
 }
 
-/// The event loop of one executor. Every transport and store on that executor shares it. It may
-/// only be used from the thread or strand of the executor. It is a driver: `sync_wait(engine,
-/// task)` polls it. A user's `io_context::run()` drives it too, by a permanent wait on its epoll
-/// descriptor.
+/// The event loop of one executor, which all transports and stores on that executor share. It may
+/// only be used from the thread or strand of the executor. `sync_wait(engine, task)` polls the
+/// engine in a loop. A user's `io_context::run()` drives the engine too, because the io_context
+/// always has a pending wait on the engine's epoll descriptor.
 class engine : public std::enable_shared_from_this<engine> {
  public:
   /// The handler of a watched descriptor.
   class watcher {
    public:
-    /// Called when the descriptor is ready; `events` has EPOLL* bits.
+    /// Called when the descriptor is ready. `events` holds EPOLL* bits.
     virtual void ready(std::uint32_t events) = 0;
 
    protected:
@@ -59,21 +59,22 @@ class engine : public std::enable_shared_from_this<engine> {
    public:
     /// Makes progress without waiting. Returns whether any was made.
     virtual bool poll() = 0;
-    /// Checks deadlines. Called a few times a second.
+    /// Checks deadlines. The engine calls this function a few times a second.
     virtual void sweep(time_point now) = 0;
-    /// The thread is about to sleep: requests a wake-up for events that no descriptor reports.
-    /// Returns false if there is something to poll already.
+    /// Requests a wake-up for events that no descriptor reports. Called before the thread sleeps.
+    /// Returns false if there already is something to poll.
     virtual bool arm() { return true; }
-    /// The thread is awake again: cancels `arm`.
+    /// Cancels `arm`. Called when the thread is awake again.
     virtual void disarm() {}
-    /// The thread stops polling for a while: wakes sleeping peers that have something to read.
+    /// Wakes sleeping peers that have something to read. Called before the thread stops polling for
+    /// a while.
     virtual void wake_peers() {}
 
    protected:
     ~source() = default;
   };
 
-  /// An operation that ends once `due` has passed.
+  /// An operation that completes at the time `due`.
   class timer {
    public:
     timer(engine& driver, time_point due) : engine_(driver), due_(due) {}
@@ -97,8 +98,8 @@ class engine : public std::enable_shared_from_this<engine> {
     completion* done_ = nullptr;
   };
 
-  /// Returns the engine of an executor. The first call creates it, and all users share it until the
-  /// last one releases it.
+  /// Returns the engine of an executor. The first call creates the engine. All users share it until
+  /// the last of them releases it.
   static std::shared_ptr<engine> get(const boost::asio::any_io_executor& executor);
 
   engine(const engine&) = delete;
@@ -114,52 +115,59 @@ class engine : public std::enable_shared_from_this<engine> {
   }
   timer sleep_until(time_point due) { return {*this, due}; }
 
-  /// Adds a source. With `polled` false only its `sweep` is called, so that it does not slow polls.
+  /// Adds a source. If `polled` is false, the engine calls only `sweep` on it, so that the source
+  /// does not slow down polls.
   void add(source& transport, bool polled = true);
   void remove(source& transport);
 
-  /// Watches a descriptor for `events` and calls `handler` when it is ready. In a forked child a
-  /// dead socket replaces the descriptor. Throws `too_many_files` if epoll refuses it.
+  /// Watches a descriptor for `events` and calls `handler` when the descriptor is ready. In a
+  /// forked child a dead socket (one without a peer) replaces the descriptor. Throws
+  /// `too_many_files` if epoll refuses the descriptor.
   void watch(int descriptor, std::uint32_t events, watcher& handler);
   /// Changes the events of a watched descriptor.
   void rewatch(int descriptor, std::uint32_t events, watcher& handler) {
     control(EPOLL_CTL_MOD, descriptor, events, handler);
   }
-  /// Stops watching. `handler` is not called any more, not even for events already read from epoll.
+  /// Stops watching a descriptor. Afterwards the engine does not call `handler`, not even for
+  /// events that it has already read from epoll.
   void unwatch(int descriptor, watcher& handler);
 
   /// Waits up to `timeout_ms` for watched descriptors and calls the handlers of those that are
-  /// ready. Returns whether there were any.
+  /// ready. Returns whether any descriptor was ready.
   bool dispatch(int timeout_ms = 0);
 
-  /// Sets how a wait uses its core: it spins for `polls` polls without progress (0 where ranks
-  /// outnumber cores), then yields between polls for at most `max_yield`, then sleeps.
+  /// Sets how a wait uses its core. A wait first spins until `polls` polls in a row had no
+  /// progress, then yields between polls for at most `max_yield`, and then sleeps. `polls` should
+  /// be 0 if there are more ranks than cores.
   void spin(unsigned polls, time_point max_yield = 0) {
     spin_ = polls;
     idle_ = idle_policy(max_yield);
   }
 
-  /// Waits as `other` does, without spinning if `may_spin` is false.
+  /// Makes waits use their core as the waits of `other` do, but without spinning if `may_spin` is
+  /// false.
   void copy_idle_policy(const engine& other, bool may_spin) {
     spin(may_spin ? other.spin_ : 0, other.idle_.max_yield());
   }
 
   /// Returns whether waits spin.
   bool spins() const { return spin_ > 0; }
-  /// Returns whether waits spin and a `sync_wait` is driving the engine now. It arms the sources
-  /// before it sleeps.
+  /// Returns whether waits spin and a `sync_wait` is driving the engine now. That `sync_wait` arms
+  /// the sources before it sleeps.
   bool spins_now() const { return spins() && drivers_ > 0; }
 
   /// Polls all sources and runs the completions. Returns whether there was progress. Completions
-  /// may call it too (as `done()` does), sources and watchers may not.
+  /// may call this function too, as `done()` does, but sources and watchers must not.
   bool poll() {
     bool moved = false;
     for (std::size_t i = 0; i < polled_.size(); ++i) moved |= polled_[i]->poll();
-    // The sources poll the sockets of operations in flight. Other descriptors need epoll at times.
+    // The sources poll the sockets of operations in flight, so epoll is needed only for other
+    // descriptors, and a check now and then suffices.
     if (++polls_ % 512 == 0) moved |= dispatch(0);
     moved |= queue_.run();
     if (polls_ % 256 == 0) sweep();
-    // A caller of `done()` never calls `idle`, and may poll rarely.
+    // A caller of `done()` never calls `idle` and may poll rarely, so this function does the work
+    // of `idle`.
     if (idle_skipped_ && polls_ % 8 == 0) moved |= serve();
     idle_skipped_ = !moved;
     return moved;
@@ -170,10 +178,11 @@ class engine : public std::enable_shared_from_this<engine> {
     idle_skipped_ = false;
     if (idle_polls <= polls_before_sleep_) polls_before_sleep_ = 0;
     idle_polls -= polls_before_sleep_;
-    // Nothing wakes a thread that waits for a device, and a sleep takes longer than many kernels.
+    // A thread that waits for a device spins, because nothing wakes it from a sleep, and a sleep
+    // takes longer than many kernels.
     if (idle_polls <= spin_ || (spin_ > 0 && queue_.is_watching())) {
 #if defined(__x86_64__)
-      // The instruction takes as long as a short message, so the first polls do without it.
+      // The pause instruction takes as long as a short message, so the first polls omit it.
       if (idle_polls > 64) __builtin_ia32_pause();
 #endif
       if (idle_polls % 512 == 0) run_other_handlers();
@@ -181,7 +190,7 @@ class engine : public std::enable_shared_from_this<engine> {
     }
     const time_point time = now();
     if (idle_.should_yield(idle_polls == spin_ + 1, time)) {
-      // Other sockets and the program's own handlers are served every millisecond.
+      // A wait that yields serves other sockets and the program's own handlers once a millisecond.
       if (time - last_service_ >= milliseconds) {
         last_service_ = time;
         run_other_handlers();
@@ -197,24 +206,25 @@ class engine : public std::enable_shared_from_this<engine> {
     moved_while_asleep_ = false;
     if (arm_sources() && queue_.empty()) sleep();
     for (source* transport : polled_) transport->disarm();
-    // The sleep ended by progress, so the next wait is a new one and spins first.
+    // Progress has ended the sleep, so the next wait counts as a new one and spins first.
     if (moved_while_asleep_) polls_before_sleep_ += idle_polls;
   }
 
-  /// Arranges for a poll soon if completions were posted outside of a poll. Does nothing while a
-  /// `sync_wait` drives the engine.
+  /// Posts a poll to the executor if completions were posted outside of a poll. Does nothing while
+  /// a `sync_wait` drives the engine.
   void wake_driver() {
     if (!queue_.empty() || queue_.is_watching()) post_poll();
   }
 
-  /// `sync_wait` drives the engine between `enter` and `leave`, which may be nested.
+  /// Marks the start of a `sync_wait`, which drives the engine until it calls `leave`. Calls may be
+  /// nested.
   void enter() { ++drivers_; }
   void leave() {
     if (--drivers_ > 0) return;
     for (source* transport : polled_) transport->wake_peers();
     if (!polled_.empty() || !queue_.empty() || queue_.is_watching()) post_poll();
-    // A posted poll arms the sources when it finds nothing to do. A caller that waits again before
-    // that saves the cost.
+    // If a poll is posted, that poll arms the sources when it finds nothing to do. So a caller that
+    // waits again before then saves the cost of arming.
     if (!poll_posted_) arm_sources();
   }
 
@@ -222,10 +232,11 @@ class engine : public std::enable_shared_from_this<engine> {
   static constexpr int batch_size = 64;
   static constexpr time_point tick = 50 * milliseconds;
 
-  // Posts `poll_from_executor` to the executor, unless it is posted or the engine is driven.
+  // Posts `poll_from_executor` to the executor, unless it is already posted or a `sync_wait` drives
+  // the engine.
   void post_poll();
 
-  // Does the work of `idle` that must not be omitted, at most once a millisecond.
+  // Does the part of `idle` that must not be omitted, at most once a millisecond.
   bool serve();
 
   bool arm_sources() {
@@ -243,22 +254,23 @@ class engine : public std::enable_shared_from_this<engine> {
     return ::epoll_ctl(epoll_.get(), action, descriptor, &event) == 0;
   }
 
-  // Checks timers and deadlines. Call it after a poll: the thread may not have polled for long, and
-  // what arrived meanwhile must not time out.
+  // Checks timers and deadlines. Must be called after a poll, because the thread may not have
+  // polled for long, and operations whose messages arrived in the meantime must not time out.
   void sweep();
 
-  // Polls until nothing moves, on behalf of the executor's own driver.
+  // Polls until there is no more progress. Called by the event loop of the executor.
   void poll_from_executor();
 
   // Runs the handlers of the program that are ready on the io_context.
   void run_other_handlers();
 
-  // Sleeps until a descriptor is ready, a timer is due or a tick has passed.
+  // Sleeps until a descriptor is ready, a timer is due, or one tick (50 ms) has passed.
   void sleep();
 
   bool used() const { return watched_ > 0 || !sources_.empty() || !timers_.empty(); }
 
-  // Starts the permanent wait on the epoll descriptor and the tick, unless they are pending.
+  // Starts the permanent wait on the epoll descriptor and the periodic timer, unless they are
+  // pending.
   void arm();
 
   void disarm_if_unused();
@@ -277,12 +289,12 @@ class engine : public std::enable_shared_from_this<engine> {
   int watched_ = 0;
   int drivers_ = 0;
   unsigned spin_ = 0;
-  unsigned polls_before_sleep_ =
-      0;  // idle polls of this wait up to the last sleep that had progress
+  // The number of idle polls of this wait before the last sleep that was ended by progress.
+  unsigned polls_before_sleep_ = 0;
   bool moved_while_asleep_ = false;
   idle_policy idle_;
   time_point last_service_ = 0;
-  bool idle_skipped_ = false;  // the last poll made no progress and `idle` was not called since
+  bool idle_skipped_ = false;  // no progress in the last poll, and no call of `idle` since
   unsigned polls_ = 0;
   bool wait_armed_ = false;
   bool tick_armed_ = false;

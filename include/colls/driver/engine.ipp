@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Implementation of engine.hpp, except for the hot path.
+// engine.ipp: the functions of engine.hpp that are not called for every message.
 
 #include <colls/base/compiler.hpp>
 #include <colls/driver/engine.hpp>
@@ -18,8 +18,8 @@ namespace colls {
 
 namespace detail {
 
-/// Returns the io_context of an executor, also behind strands. Returns null if the executor belongs
-/// to another execution context.
+/// Returns the io_context of an executor, even if the executor is a strand. Returns null if the
+/// executor belongs to another execution context.
 COLLS_ONCE boost::asio::io_context* io_context_of(const boost::asio::any_io_executor& executor) {
   using boost::asio::any_io_executor;
   using boost::asio::strand;
@@ -95,7 +95,7 @@ COLLS_ONCE void engine::watch(int descriptor, std::uint32_t events, watcher& han
 
 COLLS_ONCE void engine::unwatch(int descriptor, watcher& handler) {
   detail::fork_guard::remove(descriptor);
-  // Fails if `watch` could not add it.
+  // This call fails if `watch` could not add the descriptor.
   (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr);
   --watched_;
   for (int i = 0; i < in_batch_; ++i) {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The idle policy: whether a thread that waits on a shared core yields the core or sleeps.
+// idle_policy: decides whether a waiting thread yields its core to other threads or sleeps.
 
 #include <colls/base/clock.hpp>
 
@@ -10,17 +10,19 @@
 
 namespace colls {
 
-/// A yield is cheaper than a sleep and a wake-up as long as the other threads of the core give it
-/// back soon. A thread that computes keeps it for a full time slice, and the scheduler prefers a
-/// thread that was woken. After two such yields in a row the policy therefore sleeps for some time,
-/// and for twice as long each time it happens again.
+/// The policy by which a waiting thread shares its core. A yield is cheaper than a sleep and a
+/// wake-up if the other threads of the core give it back soon. But a thread that computes keeps the
+/// core for a full time slice, and the scheduler prefers a thread that was woken. After two such
+/// long yields in a row, the policy therefore makes waits sleep for some time, and for about twice
+/// as long each time this happens again.
 class idle_policy {
  public:
-  /// A wait yields for at most `max_yield`; 0 disables yields.
+  /// A wait yields for at most `max_yield`, or never if that is 0.
   explicit idle_policy(time_point max_yield = 0) : max_yield_(max_yield) {}
   time_point max_yield() const { return max_yield_; }
 
-  /// Returns whether to yield now. `is_first`: this is the first question of this wait.
+  /// Returns whether the thread should yield now. `is_first` is true for the first call of each
+  /// wait.
   bool should_yield(bool is_first, time_point now) {
     if (is_first) wait_start_ = now;
     return now - wait_start_ < max_yield_ && now >= sleep_until_;
@@ -35,9 +37,10 @@ class idle_policy {
   }
 
  private:
-  // A waiting rank gives the core back sooner than this.
+  // Another rank that only waits gives the core back sooner than this, so a longer yield has let a
+  // thread compute.
   static constexpr time_point long_yield = 3 * milliseconds;
-  // Two long yields count as consecutive if no more than this lies between them.
+  // Two long yields count as consecutive if at most this much time lies between them.
   static constexpr time_point in_a_row = 50 * milliseconds;
   static constexpr time_point max_sleep = 8 * milliseconds;
 

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// TCP sockets on an engine. Bootstrap, the stores and the handshakes of connections use them.
+// socket: TCP sockets on an engine. Bootstrap, the stores and the handshakes of connections use
+// them.
 
 #include <colls/base/buffer.hpp>
 #include <colls/coroutine/task.hpp>
@@ -33,23 +34,24 @@ inline descriptor open_socket(const endpoint& address) {
 /// Selects the TCP congestion control of a socket.
 std::error_code set_congestion(int socket, std::string_view name);
 
-/// Returns the address of one end of a socket: `get_name` is getsockname or getpeername. Returns
-/// the loopback address for a local socket.
+/// Returns the local or the remote address of a socket, depending on whether `get_name` is
+/// getsockname or getpeername. Returns the loopback address for a local socket.
 endpoint socket_endpoint(int fd, decltype(&::getsockname) get_name);
 
-/// Checks that the system has the congestion control `name`, with a temporary socket. Succeeds if
-/// no such socket can be opened: opening the real one reports that error later.
+/// Checks with a temporary socket that the system has the congestion control `name`. Succeeds if no
+/// temporary socket can be opened, because opening the real socket reports that error later.
 std::error_code try_congestion(std::string_view name);
 
 }  // namespace detail
 
 /// A connected or connecting TCP stream. One read and one write may be in flight at a time. Each
-/// ends with an error_code: success, `errc::timeout` after the stream's deadline, `errc::closed` at
-/// end of file, or the system's error. The destructor closes the descriptor.
+/// completes with an error_code: success, `errc::timeout` after the stream's deadline,
+/// `errc::closed` at the end of the stream, or an error of the system. The destructor closes the
+/// descriptor.
 class stream final : engine::watcher, engine::source {
  public:
   explicit stream(engine& executor_engine);
-  /// Throws if the engine cannot watch another descriptor.
+  /// Uses a connected socket. Throws if the engine cannot watch another descriptor.
   stream(engine& executor_engine, detail::descriptor connected);
   stream(const stream&) = delete;
   stream& operator=(const stream&) = delete;
@@ -61,10 +63,10 @@ class stream final : engine::watcher, engine::source {
   endpoint remote() const { return detail::socket_endpoint(socket_.get(), &::getpeername); }
   endpoint local() const { return detail::socket_endpoint(socket_.get(), &::getsockname); }
 
-  /// Sets the time at which current and later reads, writes and connects time out.
+  /// Sets the deadline of current and later reads, writes and connects.
   void set_deadline(time_point time) { deadline_ = time; }
 
-  /// Ends the operations in flight with `errc::cancelled` and closes the descriptor.
+  /// Completes the operations in flight with `errc::cancelled` and closes the descriptor.
   void close();
 
   /// Releases the descriptor to the caller. No operation may be in flight.
@@ -81,7 +83,7 @@ class stream final : engine::watcher, engine::source {
     std::byte* data;
     std::size_t left;
     std::size_t moved = 0;
-    std::size_t* count = nullptr;  // if set, the transfer ends after the first bytes
+    std::size_t* count = nullptr;  // if not null, the transfer completes after the first bytes
     bool peeking = false;          // leaves the bytes in the socket
     bool connecting = false;
     std::error_code ec;
@@ -96,7 +98,8 @@ class stream final : engine::watcher, engine::source {
     work.count = count;
     return operation<true>(work);
   }
-  /// Returns whether a read would not wait: bytes or the end of the stream have arrived.
+  /// Returns whether a read would complete without waiting, because bytes or the end of the stream
+  /// have arrived.
   bool has_input() const { return is_ready(POLLIN); }
   /// Waits until there is something to read, without reading it.
   auto readable() {
@@ -118,7 +121,7 @@ class stream final : engine::watcher, engine::source {
     } else {
       const int result =
           ::connect(socket.get(), address.data(), static_cast<socklen_t>(address.size()));
-      // An interrupted connect continues asynchronously.
+      // If a signal interrupts `connect`, the connection is established asynchronously.
       if (result != 0 && errno != EINPROGRESS && errno != EINTR) {
         work.ec = detail::last_error();
       } else {
@@ -146,7 +149,7 @@ class stream final : engine::watcher, engine::source {
         return true;
       }
       work.done = &done;
-      // A connection within one host is established immediately.
+      // A connection within one host is established immediately, so `step` can complete it.
       const bool may_step = !work.connecting || work.owner->is_ready(POLLOUT);
       if (may_step && work.owner->template step<Reading>(work)) return true;
       slot() = &work;
@@ -163,8 +166,8 @@ class stream final : engine::watcher, engine::source {
 
   bool is_ready(short events) const;
 
-  // Makes progress without waiting. Returns true if the transfer has ended, with or without an
-  // error.
+  // Makes progress without waiting. Returns true if the transfer has completed, successfully or
+  // not.
   template <bool Reading>
   bool step(transfer& work) {
     if (work.connecting) {
@@ -204,7 +207,7 @@ class stream final : engine::watcher, engine::source {
     work.done->post();
   }
 
-  // Watches the socket for the operations in flight.
+  // Makes the engine watch the socket for the operations in flight.
   void update_events();
 
   void ready(std::uint32_t) override;
@@ -221,13 +224,13 @@ class stream final : engine::watcher, engine::source {
   std::byte peeked_{};
 };
 
-/// A listening TCP socket. Its owner polls it with `accept`, which returns one connection at a
-/// time, and so decides how many connections it admits.
+/// A listening TCP socket. The owner calls `accept` for each connection and so decides how many
+/// connections it admits.
 class listener {
  public:
-  /// Listens on `address`. With port 0 the system chooses a port, which then stays in use.
+  /// Listens on `address`. If the port is 0, the system chooses a port, which the listener keeps.
   std::error_code listen(const endpoint& address);
-  /// Takes over a socket that already listens, such as one from the launcher.
+  /// Uses a socket that already listens, such as one from the launcher.
   void adopt(detail::descriptor listening) {
     socket_ = detail::fork_guarded_socket(std::move(listening));
   }
@@ -244,8 +247,9 @@ class listener {
   detail::fork_guarded_socket socket_;
 };
 
-/// A reserved descriptor. At the limit on open files it is closed for a moment, so that a
-/// connection can be accepted and refused: a connection that is not accepted cannot be answered.
+/// A descriptor in reserve for a process that has reached its limit on open files. `refuse` closes
+/// this descriptor for a moment to accept connections and answer them with a refusal, because a
+/// connection that was not accepted cannot be answered.
 class spare_descriptor {
  public:
   /// Accepts up to 64 waiting connections, passes each to `callback` and closes it.
@@ -268,8 +272,8 @@ class spare_descriptor {
   detail::descriptor reserved_ = open();
 };
 
-/// Owns tasks that are not awaited. Each task is destroyed when it ends, and the remaining ones
-/// when the group is destroyed. An exception ends only the task that throws it.
+/// A group of tasks that are not awaited. A task is destroyed when it completes, and the remaining
+/// tasks are destroyed with the group. An exception ends only the task that throws it.
 class task_group {
  public:
   explicit task_group(engine& driver) : engine_(driver) {}
@@ -278,7 +282,7 @@ class task_group {
   ~task_group();
 
   void start(task<> work);
-  /// Returns the number of tasks that have not ended.
+  /// Returns the number of tasks that have not completed.
   int running() const { return running_; }
 
  private:

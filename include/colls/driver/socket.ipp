@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Implementation of socket.hpp.
+// socket.ipp: the functions of socket.hpp that are not inline.
 
 #include <colls/base/compiler.hpp>
 #include <colls/driver/socket.hpp>
@@ -64,7 +64,8 @@ COLLS_ONCE void stream::close() {
 
 COLLS_ONCE void stream::adopt(detail::descriptor socket) {
   const int enabled = 1;
-  // Fails for a local socket, which has no such option and no such delay.
+  // This call fails for a local socket, which has neither the option nor the delay that the option
+  // avoids.
   (void)::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &enabled, sizeof enabled);
   events_ = 0;
   engine_.watch(socket.get(), 0, *this);
@@ -89,7 +90,8 @@ COLLS_ONCE void stream::ready(std::uint32_t) {
   if (writing_ != nullptr && step<false>(*writing_)) finish(writing_);
   if (reading_ != nullptr && step<true>(*reading_)) finish(reading_);
   if (reading_ == nullptr && writing_ == nullptr && events_ == 0 && socket_) {
-    // A hang-up without an operation in flight: epoll would report it again and again.
+    // The peer has hung up while no operation is in flight. The engine must not watch the socket
+    // any longer, because epoll would report the hang-up again and again.
     engine_.unwatch(socket_.get(), *this);
     socket_ = {};
   }
@@ -98,7 +100,8 @@ COLLS_ONCE void stream::ready(std::uint32_t) {
 
 COLLS_ONCE void stream::sweep(time_point now) {
   if (now < deadline_) return;
-  // The thread may not have polled for long: take what arrived meanwhile before timing out.
+  // The thread may not have polled for long, so data that has arrived in the meantime is processed
+  // before anything times out.
   const bool may_write = writing_ != nullptr && (!writing_->connecting || is_ready(POLLOUT));
   if (may_write && step<false>(*writing_)) finish(writing_);
   if (reading_ != nullptr && step<true>(*reading_)) finish(reading_);

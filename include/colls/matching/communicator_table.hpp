@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// communicator_table: the communicators of a rank by id: those it belongs to, those it has left,
-// and ids that are reserved for communicators to come.
+// communicator_table: finds the communicators of one rank by their ids. The table holds the
+// communicators in use, those that this rank has left, and the ids that are reserved for
+// communicators still being created.
 
 #include <colls/matching/operation_record.hpp>
 
@@ -16,14 +17,15 @@
 
 namespace colls {
 
-/// Ids are never reused, so a late message for a communicator that was left can be answered.
+/// The communicators of one rank by id. Ids are never reused, so this rank can answer a late
+/// message for a communicator that it has left.
 class communicator_table {
  public:
   /// The record of a communicator that this rank has left.
   struct departed {
     std::uint32_t id;
     std::uint64_t next_sequence;
-    std::shared_ptr<const failure> reason;  // null: it had not failed
+    std::shared_ptr<const failure> reason;  // null if the communicator had not failed
   };
 
   communicator_table() = default;
@@ -31,7 +33,7 @@ class communicator_table {
   communicator_table& operator=(const communicator_table&) = delete;
 
   void add(communicator_state& communicator) {
-    // Reserved here because `remove` must not allocate.
+    // `remove` must not allocate memory, so `add` reserves room for the `departed` record.
     const std::size_t needed = departed_.size() + all_.size() + 1;
     if (departed_.capacity() < needed) departed_.reserve(2 * needed);
     all_.push_back(&communicator);
@@ -44,7 +46,8 @@ class communicator_table {
     try {
       entry->reason = std::make_shared<const failure>(communicator.reason());
     } catch (const std::bad_alloc&) {
-      // Without a reason, peers are told that the communicator was closed.
+      // Without memory the record has no reason, and this rank later tells its peers that it has
+      // closed the communicator.
     }
   }
 
@@ -55,14 +58,15 @@ class communicator_table {
     }
     return nullptr;
   }
-  /// Null if this rank has not left a communicator with that id.
+  /// Returns the record of the communicator `id`, or null if this rank has not left such a
+  /// communicator.
   const departed* find_departed(std::uint32_t id) const {
     const auto entry = first_not_below(id);
     return entry != departed_.end() && entry->id == id ? &*entry : nullptr;
   }
 
-  /// Reserves `count` ids for a communicator that is being created. Returns false if one of them
-  /// was ever in use here.
+  /// Reserves `count` ids, from `first` on, for a communicator that is being created. Returns false
+  /// if one of these ids is reserved or in use on this rank, or was in use before.
   bool hold_ids(std::uint32_t first, std::uint32_t count) {
     const auto in_range = [&](std::uint32_t id) { return id - first < count; };
     for (const communicator_state* known : all_) {
@@ -84,8 +88,8 @@ class communicator_table {
     }
     std::erase_if(held_, [&](const held_range& range) { return range.first == first; });
   }
-  /// Records that no communicator is created here from these ids, and why. Returns how many ids
-  /// there are.
+  /// Records that this rank creates no communicator from the ids that begin with `first`, and the
+  /// reason. Returns the number of these ids.
   std::uint32_t abandon_ids(std::uint32_t first, const std::shared_ptr<const failure>& reason) {
     for (held_range& range : held_) {
       if (range.first != first) continue;
@@ -95,7 +99,8 @@ class communicator_table {
     }
     return 0;
   }
-  /// The reason why the communicator with that id was not created here, or null.
+  /// Returns the reason why this rank did not create the communicator `id`, or null if its creation
+  /// was not abandoned.
   const failure* find_abandoned(std::uint32_t id) const {
     for (const held_range& range : held_) {
       if (id - range.first < range.count) return range.reason.get();
@@ -103,17 +108,19 @@ class communicator_table {
     return nullptr;
   }
 
-  /// Records the death of a rank. It may belong to communicators that are still being created here.
+  /// Records that a rank of the world has died. `death_in` reports the death for communicators that
+  /// are still being created at this time.
   void note_death(int rank, const failure& reason) noexcept {
     const auto is_same = [&](const death& known) { return known.rank == rank; };
     if (std::any_of(deaths_.begin(), deaths_.end(), is_same)) return;
     try {
       deaths_.push_back({rank, reason});
     } catch (const std::bad_alloc&) {
-      // Operations that need the rank later report that it has left.
+      // Without memory the death is not recorded. An operation that needs the dead rank then
+      // reports that the dead rank has left.
     }
   }
-  /// How a rank of that communicator has died, or null.
+  /// Returns the failure of a dead rank that belongs to the communicator, or null if there is none.
   const failure* death_in(const communicator_state& communicator) const {
     for (const death& known : deaths_) {
       if (communicator.rank_of(known.rank) >= 0) return &known.reason;
@@ -121,8 +128,9 @@ class communicator_table {
     return nullptr;
   }
 
-  /// Stores a peer's report that a communicator has failed, if that communicator is still being
-  /// created here. The store reports others, too. The first report counts.
+  /// Stores the report that the communicator `id` has failed if this rank is still creating that
+  /// communicator. Ignores reports about other communicators, because the store distributes the
+  /// failures of all communicators. The first report of a communicator counts.
   void store_early_failure(std::uint32_t id, const failure& reason) {
     const auto is_same = [&](const failure& known) { return known.communicator == id; };
     if (!is_to_come(id)) return;
@@ -130,7 +138,8 @@ class communicator_table {
     early_failures_.push_back(reason);
     early_failures_.back().communicator = id;
   }
-  /// The failure that was reported before the communicator was created, if any.
+  /// Removes the failure that was reported before the communicator was created, and returns it if
+  /// there is one.
   std::optional<failure> take_early_failure(std::uint32_t id) {
     std::optional<failure> result;
     std::erase_if(early_failures_, [&](const failure& known) {
@@ -145,7 +154,7 @@ class communicator_table {
   struct held_range {
     std::uint32_t first;
     std::uint32_t count;
-    std::shared_ptr<const failure> reason;  // set: no communicator is created here
+    std::shared_ptr<const failure> reason;  // not null if the creation was abandoned
   };
   struct death {
     int rank;
@@ -153,7 +162,8 @@ class communicator_table {
   };
 
   bool is_to_come(std::uint32_t id) const {
-    if (id == 0) return find_departed(0) == nullptr;  // the world: its connections precede it
+    // Id 0 is the world. Peers can connect and report its failure before `add` is called for it.
+    if (id == 0) return find_departed(0) == nullptr;
     return std::any_of(held_.begin(), held_.end(), [=](const held_range& range) {
       return range.reason == nullptr && id - range.first < range.count;
     });

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// in_flight: the operations of a rank that have begun and not ended, with their deadlines.
+// in_flight: lists the operations of a rank that have begun and not completed, and finds those that
+// have waited too long.
 
 #include <colls/matching/operation_record.hpp>
 
@@ -13,18 +14,19 @@
 
 namespace colls {
 
-/// Lists operations in the order in which they began, and calls for an action when one has waited
-/// too long. A sweep runs a few times a second, never per message. It checks only operations whose
-/// next check is due, so its cost does not grow with the number of operations in flight.
+/// The operations in flight in the order in which they began. `sweep` checks the deadlines of these
+/// operations. It is called a few times a second, not for every message, and it checks only
+/// operations whose next check is due. So the cost of a sweep does not grow with the number of
+/// operations in flight.
 class in_flight {
  public:
-  /// What a check found to be due for an operation.
+  /// The action that is due for an operation when a sweep checks it.
   enum class due_action : std::uint8_t {
-    none,
+    nothing,
     total_timeout,       // `options.timeout` has expired
-    inactivity_timeout,  // nothing has moved for the communicator's inactivity timeout
-    announce,            // tell the ranks that it waits for which operation waits
-    report_late,         // write to the log which ranks are late
+    inactivity_timeout,  // no bytes have moved for the communicator's inactivity timeout
+    announce,            // tell the awaited ranks that this operation waits for them
+    report_late,         // write the names of the late ranks to the log
   };
 
   in_flight() = default;
@@ -32,7 +34,8 @@ class in_flight {
   in_flight& operator=(const in_flight&) = delete;
 
   bool empty() const { return first_ == nullptr; }
-  /// The oldest operation; `next` links to the others.
+  /// Returns the oldest operation, or null. The member `next` of an operation points to the next
+  /// younger operation.
   operation_record* first() const { return first_; }
 
   void add(operation_record& record) {
@@ -58,7 +61,8 @@ class in_flight {
     if (record.heap_index != 0) sift_up(record);
   }
 
-  /// Sets the time of the next check, also if a deadline expires before it.
+  /// Sets the time of the operation's next check, even if a deadline of the operation expires
+  /// before that time.
   void check_at(operation_record& record, time_point time) {
     record.next_check = time;
     if (record.heap_index == 0) return;
@@ -66,8 +70,8 @@ class in_flight {
     sift_down(record);
   }
 
-  /// Checks the operations that are due: notes which have made progress, and calls
-  /// `act(record, action)` for those that have waited long enough.
+  /// Checks the operations whose next check is due. Records which of them have made progress since
+  /// their previous check, and calls `act(record, action)` for those that have waited long enough.
   template <class Act>
   void sweep(time_point now, Act act) {
     for (; unseen_ != nullptr && make_room(); unseen_ = unseen_->next) {
@@ -81,26 +85,27 @@ class in_flight {
       operation_record& record = *heap_.front();
       ++check_count_;
       if (record.communicator->failed()) {
-        remove_from_heap(record);  // the failure ends it
+        remove_from_heap(record);  // the revocation completes the operation
         continue;
       }
       const due_action action = judge(record, now);
       record.next_check = next_check_time(record, now);
       sift_down(record);
-      if (action != due_action::none) act(record, action);
+      if (action != due_action::nothing) act(record, action);
     }
   }
 
-  /// The time at which `sweep` next has work if nothing moves until then, or `never`. Counts only
-  /// operations that a sweep has seen.
+  /// Returns the time at which the next call of `sweep` is due if no bytes move until then, or
+  /// `never`. Ignores operations that no sweep has seen yet.
   time_point due() const { return heap_.empty() ? never : heap_.front()->next_check; }
 
-  /// The number of checks that sweeps have made so far.
+  /// Returns the number of checks that sweeps have made so far.
   std::uint64_t check_count() const { return check_count_; }
 
  private:
   static constexpr time_point patience = 30 * seconds;
-  // Progress is noted only at a check.
+  // A sweep sees progress only when it checks an operation. Several checks per inactivity timeout
+  // let it measure the time without progress well enough.
   static constexpr time_point checks_per_timeout = 8;
   static constexpr time_point min_check_interval = milliseconds;
 
@@ -112,9 +117,11 @@ class in_flight {
     if (now >= record.deadline) return due_action::total_timeout;
     if (now - record.last_progress >= record.communicator->inactivity)
       return due_action::inactivity_timeout;
-    if (record.last_progress == never) return due_action::none;  // queued behind other calls
+    if (record.last_progress == never)
+      return due_action::nothing;  // still queued behind other calls
     if (now - record.started >= record.announce_after) {
-      // Repeated: by then it may wait for other ranks, and the late ranks may have called.
+      // The announcement is repeated later, because the operation may wait for other ranks by then,
+      // and the late ranks may have entered it.
       const time_point age = now - record.started;
       record.announce_after = age + std::min(age, std::max(500 * milliseconds, age / 8));
       return due_action::announce;
@@ -124,7 +131,7 @@ class in_flight {
       record.is_reported_late = true;
       return due_action::report_late;
     }
-    return due_action::none;
+    return due_action::nothing;
   }
   static time_point next_check_time(const operation_record& record, time_point now) {
     const time_point idle = record.communicator->inactivity;
@@ -141,15 +148,16 @@ class in_flight {
     return std::max(first, now + 1);
   }
 
-  // ---- a heap by `next_check`; each record knows its index
+  // ---- a binary heap ordered by `next_check`; each record stores its index in the heap
 
   bool make_room() {
     try {
-      // Most programs never have more operations in flight, so the heap grows once.
+      // Most programs never have more than 64 operations in flight, so the heap allocates only
+      // once.
       constexpr std::size_t initial = 64;
       if (heap_.size() == heap_.capacity()) heap_.reserve(std::max(initial, 2 * heap_.size()));
     } catch (const std::bad_alloc&) {
-      return false;  // the next sweep tries again
+      return false;  // the next sweep tries again to allocate
     }
     return true;
   }
@@ -186,7 +194,7 @@ class in_flight {
 
   operation_record* first_ = nullptr;
   operation_record* last_ = nullptr;
-  operation_record* unseen_ = nullptr;  // the first that no sweep has seen
+  operation_record* unseen_ = nullptr;  // the oldest operation that no sweep has seen
   std::vector<operation_record*> heap_;
   std::uint64_t check_count_ = 0;
   std::uint64_t start_count_ = 0;

@@ -2,7 +2,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// match_queues: the queues of posted receives and of unexpected messages.
+// match_queues: the queues of posted receives and of unexpected messages, which are messages that
+// arrived before their receives were posted.
+//
+// A long message is first announced by an RTS (request to send). The receiver answers with a CTS
+// (clear to send); the receive is then called cleared.
 
 #include <colls/matching/posted_receive.hpp>
 
@@ -10,9 +14,10 @@
 
 namespace colls {
 
-/// Matches first in first out for each key. A point-to-point receive from any source is queued
-/// under its tag alone; a point-to-point message is queued under its key and under its tag. A
-/// receive is queued once at most, which `queued` says.
+/// The queues in which a rank matches messages with receives, first in first out for each key. A
+/// point-to-point receive from any source is queued under its tag alone. A point-to-point message
+/// is queued under its key and also under its tag. A receive is in at most one queue, and its
+/// member `queued` tells whether it is in one.
 class match_queues {
  public:
   match_queues() = default;
@@ -21,11 +26,13 @@ class match_queues {
 
   // ---- receives
 
-  /// Posts a receive. Returns the unexpected message that it matches, which is removed from its
-  /// queue. If there is none, returns null and queues the receive. The caller has checked that the
-  /// communicator has not failed. If only the RTS of the message is here, the caller enqueues and
-  /// clears the receive next; the memory for that is reserved here. If there is none, the message
-  /// stays for the next receive.
+  /// Posts a receive. If an unexpected message matches the receive, removes that message from its
+  /// queue and returns it. Otherwise queues the receive and returns null. The communicator must not
+  /// have failed.
+  ///
+  /// If the returned message is only an RTS, the caller must next enqueue the receive and mark it
+  /// as cleared; `post` has reserved the memory for these two steps. If there is no memory, `post`
+  /// throws, and the message stays queued for the next receive.
   unexpected_message* post(posted_receive& receive) {
     if (!receive.key.is_point_to_point()) {
       receives_.make_room();
@@ -58,8 +65,8 @@ class match_queues {
     (receive.cleared ? cleared_receives_ : p2p_receives_).remove(receive);
     if (receive.record->receive == &receive) receive.record->receive = nullptr;
   }
-  /// Marks a queued point-to-point receive as cleared: a CTS is sent to `source`, and the receive
-  /// matches no other message.
+  /// Marks a queued point-to-point receive as cleared. Called when a CTS is sent to `source`. The
+  /// receive then matches no other message.
   void set_cleared(posted_receive& receive, std::int32_t source) {
     cleared_receives_.make_room();
     p2p_receives_.remove(receive);
@@ -68,7 +75,7 @@ class match_queues {
     receive.cleared = true;
     cleared_receives_.push_back(receive);
   }
-  /// The cleared message was cancelled: the receive returns to its place in the queue.
+  /// Returns a cleared receive to its former place in the queue, because its message was cancelled.
   void unset_cleared(posted_receive& receive) {
     p2p_receives_.make_room();
     cleared_receives_.remove(receive);
@@ -78,12 +85,12 @@ class match_queues {
       return other.post_order > receive.post_order;
     });
   }
-  /// Withdraws a receive that has not ended. Nothing touches its buffer afterwards.
+  /// Withdraws a receive that has not completed. Nothing writes to its buffer afterwards.
   void withdraw(posted_receive& receive) {
     if (receive.queued) dequeue(receive);
     if (receive.writer != nullptr) std::exchange(receive.writer, nullptr)->abandon(receive);
   }
-  /// Ends the queued receives of a communicator with `ec`.
+  /// Completes the queued receives of a communicator with the error `ec`.
   void fail_receives(std::uint32_t communicator, std::error_code ec) {
     for (key_table<posted_receive>* const table :
          {&receives_, &p2p_receives_, &cleared_receives_}) {
@@ -96,7 +103,7 @@ class match_queues {
   }
 
   const key_table<posted_receive>& receives() const { return receives_; }
-  /// The number of queued receives.
+  /// Returns the number of queued receives.
   std::size_t posted_count() const {
     return receives_.size() + p2p_receives_.size() + cleared_receives_.size();
   }
@@ -116,13 +123,14 @@ class match_queues {
       if (receive.record == &record) visitor(receive);
     });
   }
-  /// Whether `predicate` holds for every queued receive. Stops at the first for which it does not.
+  /// Returns whether `predicate` holds for every queued receive. Stops at the first receive for
+  /// which it does not hold.
   template <class Predicate>
   bool all_posted(Predicate predicate) {
     return receives_.all_of(predicate) && p2p_receives_.all_of(predicate) &&
            cleared_receives_.all_of(predicate);
   }
-  /// A communicator that has not failed and on which a receive waits for `peer`, or null.
+  /// Returns a communicator that has not failed and on which a receive waits for `peer`, or null.
   communicator_state* communicator_waiting_for(int peer) {
     communicator_state* result = nullptr;
     all_posted([&](const posted_receive& receive) {
@@ -133,7 +141,7 @@ class match_queues {
     return result;
   }
 
-  /// Takes the receive that a message matches off its queue; null if there is none. A
+  /// Removes the receive that a message matches from its queue and returns it, or returns null. A
   /// point-to-point message matches the oldest uncleared receive from its source or from any
   /// source.
   posted_receive* take(const message_key& key) {
@@ -142,22 +150,24 @@ class match_queues {
     if (receive != nullptr) receive->queued = false;
     return receive;
   }
-  /// Takes the point-to-point receive that was cleared for this message off its queue.
+  /// Removes the point-to-point receive that was cleared for this message from its queue and
+  /// returns it, or returns null.
   posted_receive* take_cleared(const message_key& key) {
     return dequeue_and_return(cleared_receives_.find(key));
   }
-  /// The receive that an RTS matches, the oldest uncleared one; it stays queued.
+  /// Returns the receive that an RTS matches, or null. This is the oldest uncleared receive, and it
+  /// stays queued.
   posted_receive* peek(const message_key& key) const {
     if (key.is_point_to_point()) return oldest_uncleared(key);
     return receives_.find_if(key, [](const posted_receive& receive) { return !receive.cleared; });
   }
-  /// The point-to-point receive that was cleared for the message with that number, or null. It
-  /// stays queued.
+  /// Returns the point-to-point receive that was cleared for the message with this number, or null.
+  /// The receive stays queued.
   posted_receive* find_cleared(const message_key& key, std::uint64_t number) const {
     return cleared_receives_.find_if(
         key, [=](const posted_receive& receive) { return receive.number == number; });
   }
-  /// The oldest queued receive of a collective with that key, cleared or not.
+  /// Returns the oldest queued receive of a collective with this key, cleared or not, or null.
   posted_receive* first(const message_key& key) const { return receives_.find(key); }
 
   // ---- messages
@@ -176,36 +186,37 @@ class match_queues {
     p2p_unexpected_.remove(message);
     unexpected_by_tag_.remove(message.any_source_node);
   }
-  /// Takes the oldest point-to-point message with that key for which `predicate` holds off its
-  /// queue; null if there is none.
+  /// Removes the oldest point-to-point message with this key for which `predicate` holds from its
+  /// queue and returns it. Returns null if there is no such message.
   template <class Predicate>
   unexpected_message* take_unexpected(const message_key& key, Predicate predicate) {
     return dequeue_and_return(p2p_unexpected_.find_if(key, predicate));
   }
-  /// Takes the message that a queued point-to-point receive matches, and the receive, off their
-  /// queues; null if there is none.
+  /// Returns the message that a queued point-to-point receive matches, after removing both from
+  /// their queues. Returns null if there is no such message; the receive then stays queued.
   unexpected_message* rematch(posted_receive& receive) {
     unexpected_message* const message = dequeue_and_return(find_p2p_unexpected(receive));
     if (message != nullptr) dequeue(receive);
     return message;
   }
-  /// The unexpected message of a collective with that key, or null.
+  /// Returns the unexpected message of a collective with this key, or null.
   unexpected_message* find_unexpected(const message_key& key) const {
     return unexpected_.find(key);
   }
-  /// Whether there is an unexpected message of a collective.
+  /// Returns whether there is an unexpected message of a collective.
   bool has_unexpected() const { return !unexpected_.empty(); }
-  /// The number of unexpected messages.
+  /// Returns the number of unexpected messages.
   std::size_t unexpected_count() const { return unexpected_.size() + p2p_unexpected_.size(); }
-  /// Calls `visitor` for each unexpected message of a collective. The visitor may remove that
-  /// message.
+  /// Calls `visitor` for each unexpected message of a collective. `visitor` may remove the message
+  /// that it is called with.
   template <class Visitor>
   void for_each_unexpected(Visitor visitor) {
     unexpected_.for_each(visitor);
   }
-  /// Drops the unexpected messages of `count` communicators in one pass; these communicators get no
-  /// further messages. Calls `report(key)` for each message, which may withdraw other messages. A
-  /// point-to-point message whose send has ended is not reported.
+  /// Drops the unexpected messages of the `count` communicators with the ids from `first` on, in
+  /// one pass. These communicators must not get further messages. Calls `report(key)` for each
+  /// dropped message, except for a point-to-point message whose send has completed. `report` may
+  /// withdraw other messages.
   template <class Report>
   void drop_unexpected_of(std::uint32_t first, std::uint32_t count, Report report) {
     const auto is_affected = [=](const unexpected_message& message) {
@@ -222,8 +233,8 @@ class match_queues {
       }
     }
   }
-  /// Drops all unexpected messages without a report, also those of communicators that were never
-  /// created here.
+  /// Drops all unexpected messages without reporting them, including those of communicators that
+  /// were never created on this rank.
   void drop_unexpected() {
     for (key_table<unexpected_message>* const table : {&p2p_unexpected_, &unexpected_}) {
       table->for_each([&](unexpected_message& message) {
@@ -238,7 +249,7 @@ class match_queues {
     key.peer = posted_receive::any_source;
     return key;
   }
-  // The oldest point-to-point receive that matches `key` and is not cleared, or null.
+  // Returns the oldest point-to-point receive that matches `key` and is not cleared, or null.
   posted_receive* oldest_uncleared(const message_key& key) const {
     posted_receive* const named = p2p_receives_.find(key);
     posted_receive* const any = p2p_receives_.find(any_source_key(key));
@@ -259,9 +270,9 @@ class match_queues {
     return first != nullptr ? first->message : nullptr;
   }
 
-  key_table<posted_receive> receives_;  // of collectives
+  key_table<posted_receive> receives_;  // receives of collectives
   key_table<unexpected_message> unexpected_;
-  key_table<posted_receive> p2p_receives_;  // point to point, not cleared
+  key_table<posted_receive> p2p_receives_;  // point-to-point receives that are not cleared
   key_table<posted_receive> cleared_receives_;
   key_table<unexpected_message> p2p_unexpected_;
   key_table<unexpected_message::tag_node> unexpected_by_tag_;

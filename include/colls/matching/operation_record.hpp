@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// operation_record: an operation in flight, and communicator_state: a communicator as its rank sees
-// it.
+// operation_record: the state of an operation in flight. communicator_state: a communicator as one
+// of its ranks sees it.
+//
+// The fingerprint of a call contains the arguments that must be equal on all ranks. Its hash is
+// sent with each message. A sweep is the check of all deadlines, a few times a second.
 
 #include <colls/base/buffer.hpp>
 #include <colls/base/clock.hpp>
@@ -20,43 +23,46 @@ namespace colls {
 
 struct posted_receive;
 
-/// An operation in flight: the identity that each of its messages carries, its deadline and its
-/// progress. The lane belongs to a message's key, not to the operation.
+/// An operation in flight: the identity that is sent with each of its messages, its deadline and
+/// its progress. An operation may use several lanes, so the lane is part of a message's key and not
+/// of this record.
 struct operation_record {
   communicator_state* communicator = nullptr;
-  std::uint64_t sequence = 0;  // of a collective; the tag of a point-to-point operation
-  std::uint64_t hash = 0;      // of the fingerprint; 0: point to point
+  std::uint64_t sequence = 0;  // a collective's sequence number or a point-to-point tag
+  std::uint64_t hash = 0;      // the fingerprint's hash, or 0 if the operation is point to point
   collective operation = collective::none;
-  algorithm pinned = algorithm::automatic;  // by the caller
-  order reduction_order = order::any;       // that the caller asks for
-  time_point started = 0;                   // `never`: the next sweep sets it, to save a clock read
-  time_point deadline = never;              // total; the inactivity timeout is the communicator's
-  time_point last_progress = 0;      // when a sweep last saw `bytes` change; `never`: still queued
-  std::uint64_t bytes = 0;           // sent and received so far
-  std::uint64_t bytes_in_place = 0;  // of `bytes`: accessed in shared memory, or messages about it
-  std::uint64_t bytes_seen = 0;      // at the last sweep
+  algorithm pinned = algorithm::automatic;  // the algorithm that the caller pinned
+  order reduction_order = order::any;       // the order that the caller asked for
+  time_point started = 0;                   // `never` until a sweep sets it, to save a clock read
+  time_point deadline = never;              // of the whole operation; inactivity has its own limit
+  time_point last_progress = 0;      // the sweep that last saw `bytes` change; `never` while queued
+  std::uint64_t bytes = 0;           // bytes sent and received so far
+  std::uint64_t bytes_in_place = 0;  // the part of `bytes` used for accesses to shared memory
+  std::uint64_t bytes_seen = 0;      // the value of `bytes` at the last sweep
   std::uint64_t bytes_expected = 0;
-  std::uint64_t segment = 0;                       // bytes; 0: chunks are not cut
-  int lanes = 1;                                   // segments in flight
-  int radix = 4;                                   // of the algorithms that have one
-  time_point announce_after = 100 * milliseconds;  // after `started`
-  stream_ref stream;                               // the caller's, whose work comes first
-  bool is_reported_late = false;                   // the log names the ranks that it waits for
-  posted_receive* receive = nullptr;  // point to point: the receive that waits for its message
-  std::int32_t destination = -1;      // point to point: rank in the world
-  time_point next_check = 0;          // by a sweep
-  std::size_t heap_index = 0;         // in the heap of `in_flight`, from 1; 0: not in it
-  /// If set, a deadline calls this instead of revoking the communicator (point to point).
+  std::uint64_t segment = 0;                       // the size in bytes, or 0 if chunks are not cut
+  int lanes = 1;                                   // the number of segments in flight
+  int radix = 4;                                   // the branching factor, if the algorithm has one
+  time_point announce_after = 100 * milliseconds;  // the time from `started` to the announcement
+  stream_ref stream;                               // the operation follows the work of this stream
+  bool is_reported_late = false;                   // the log has named the ranks that are awaited
+  posted_receive* receive = nullptr;  // the receive of a point-to-point operation while it waits
+  std::int32_t destination = -1;      // the world rank to which a point-to-point send goes
+  time_point next_check = 0;          // the time of the next check by a sweep
+  std::size_t heap_index = 0;         // the index in the heap of `in_flight`, from 1; 0 if outside
+  /// If set, the matcher calls this function when a point-to-point operation has reached a
+  /// deadline. Otherwise the matcher revokes the communicator.
   void (*expired)(operation_record& self, const failure& reason) = nullptr;
 
-  operation_record* next = nullptr;  // in the matcher's list of operations in flight
+  operation_record* next = nullptr;  // the next younger operation in the matcher's list
   operation_record* prev = nullptr;
-  operation_record* next_of_kind = nullptr;  // in its communicator's list of the same kind
+  operation_record* next_of_kind = nullptr;  // the next younger one in the list of the communicator
   operation_record* prev_of_kind = nullptr;
-  std::uint64_t start_order = 0;  // counts the operations that the matcher has seen
+  std::uint64_t start_order = 0;  // the position in the order in which operations began
 };
 
-/// Operations of a communicator in flight, in the order in which they began.
+/// The operations in flight of one communicator, in the order in which they began. Collectives and
+/// point-to-point operations have a list each.
 struct live_records {
   operation_record* first = nullptr;
   operation_record* last = nullptr;
@@ -76,7 +82,7 @@ struct live_records {
   }
 };
 
-/// A communicator as one rank sees it: its members, its last calls, and why it failed.
+/// A communicator as one rank sees it: its members, its last calls, and the reason of its failure.
 class communicator_state {
  public:
   communicator_state(std::uint32_t id, int rank, int size,
@@ -91,7 +97,7 @@ class communicator_state {
   }
   const std::shared_ptr<const std::vector<int>>& members() const { return members_; }
 
-  /// Rank in this communicator of a rank of the world, or -1.
+  /// Returns the rank in this communicator of a rank of the world, or -1 if that rank is no member.
   int rank_of(int world) const {
     if (members_ == nullptr) return world < size_ ? world : -1;
     for (int i = 0; i < size_; ++i) {
@@ -100,8 +106,8 @@ class communicator_state {
     return -1;
   }
 
-  /// The map of ranks to hosts, built on first use. The transport's `host_of(rank)` takes a rank of
-  /// the world.
+  /// Returns the map of ranks to hosts, which the first call builds. `host_of(rank)` is the
+  /// transport's function and takes a rank of the world.
   template <class HostOf>
   const node_map& nodes(const HostOf& host_of) {
     if (!nodes_) {
@@ -114,8 +120,9 @@ class communicator_state {
   const failure& reason() const { return reason_; }
   void fail(const reported_failure& report) { reason_ = report; }
 
-  /// Sequence numbers start at 1. The fingerprints of the last calls are kept, so a message for an
-  /// operation that has ended here can still be compared.
+  /// Returns the sequence number of the next call. Sequence numbers start at 1. The fingerprints of
+  /// the last calls are kept, so that this rank can also check a message for an operation that has
+  /// completed here.
   std::uint64_t next_sequence() const { return sequence_ + 1; }
   std::uint64_t take_sequence(const fingerprint& call, std::uint64_t hash) {
     if (hash != last_hash_) begin_run(call, hash);
@@ -124,12 +131,12 @@ class communicator_state {
   std::uint64_t take_sequence(const fingerprint& call) {
     return take_sequence(call, hash_of(call));
   }
-  /// The call with that number if it is among the last ones, else null.
+  /// Returns the call with this sequence number if it is among the last calls, otherwise null.
   const fingerprint* recall(std::uint64_t sequence) const {
     const run* const found = find(sequence);
     return found != nullptr ? &found->call : nullptr;
   }
-  /// Whether a rank ends a call of this collective only after all ranks have entered it.
+  /// Returns whether no rank completes a call of this collective before all ranks have entered it.
   static constexpr bool ends_after_all(collective operation) {
     switch (operation) {
       case collective::barrier:
@@ -145,8 +152,8 @@ class communicator_state {
         return false;
     }
   }
-  /// The newest remembered call before `sequence` that a rank ends only after all ranks have
-  /// entered it, or 0.
+  /// Returns the sequence number of the newest remembered call before `sequence` that no rank
+  /// completes before all ranks have entered it, or 0.
   std::uint64_t entered_by_all(std::uint64_t sequence) const {
     while (--sequence > 0) {
       const fingerprint* const call = recall(sequence);
@@ -155,18 +162,21 @@ class communicator_state {
     }
     return 0;
   }
-  /// Whether that call is remembered and a rank ends it only after all ranks have entered it.
+  /// Returns whether this call is remembered and no rank completes it before all ranks have entered
+  /// it.
   bool ends_after_all(std::uint64_t sequence) const {
     const fingerprint* const call = recall(sequence);
     return call != nullptr && ends_after_all(call->operation);
   }
-  /// Returns false if a message with this hash belongs to a call other than ours of that number.
+  /// Returns false if this rank has made a different call under the sequence number of a message
+  /// with this hash.
   bool agrees(std::uint64_t sequence, std::uint64_t hash) const {
     const run* const found = find(sequence);
     return hash == 0 || found == nullptr || found->hash == hash;
   }
 
-  /// The list of operations in flight of the record's kind: collective or point to point.
+  /// Returns the list of operations in flight for the kind of `record`, collective or point to
+  /// point.
   live_records& live_list(const operation_record& record) {
     return record.hash != 0 ? collectives_ : direct_;
   }
@@ -175,22 +185,22 @@ class communicator_state {
   bool is_in_use() const { return collectives_.first != nullptr || direct_.first != nullptr; }
 
   time_point inactivity = 600 * seconds;
-  bool closing = false;  // close() has begun: the death of a peer does not revoke it
+  bool closing = false;  // close() has begun, so the death of a peer does not revoke it
 
  private:
-  /// Consecutive calls with the same fingerprint. Storing them as one run keeps the working set of
-  /// a call in the L1 cache; most programs have few runs.
+  /// A run of consecutive calls with the same fingerprint. A run takes one entry, which keeps the
+  /// working set of a call in the L1 cache because most programs have few runs.
   struct run {
-    std::uint64_t first = 0;  // sequence number
+    std::uint64_t first = 0;  // the sequence number of the first call
     std::uint64_t hash = 0;
     fingerprint call;
   };
-  static constexpr std::size_t kept = 64;  // calls, hence at most as many runs
+  static constexpr std::size_t kept = 64;  // the number of calls to remember; a run has one or more
 
   [[gnu::noinline]] void begin_run(const fingerprint& call, std::uint64_t hash) {
     const std::size_t slot = runs_ % kept;
     if (slot == recent_.size()) {
-      // Starts with one run: most ranks of a simulation need no more.
+      // The first allocation has room for one run, because most ranks of a simulation need no more.
       if (slot == recent_.capacity()) recent_.reserve(slot == 0 ? 1 : 8 * slot);
       recent_.emplace_back();
     }
@@ -211,12 +221,12 @@ class communicator_state {
   std::shared_ptr<const std::vector<int>> members_;
   std::optional<node_map> nodes_;
   std::uint64_t sequence_ = 0;
-  std::uint64_t last_hash_ = 0;  // of the newest run
+  std::uint64_t last_hash_ = 0;  // the hash of the newest run
   std::size_t runs_ = 0;
   std::vector<run> recent_;
   live_records collectives_;
   live_records direct_;
-  failure reason_;  // has no code until the communicator fails
+  failure reason_;  // without a code until the communicator fails
 };
 
 }  // namespace colls

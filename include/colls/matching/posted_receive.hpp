@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// posted_receive: a receive that waits for its message. unexpected_message: a message that came
-// before its receive.
+// posted_receive: a receive that waits for its message. unexpected_message: a message that arrived
+// before its receive was posted.
+//
+// A long message is first announced by an RTS (request to send), and the receiver answers with a
+// CTS (clear to send).
 
 #include <colls/base/key_table.hpp>
 #include <colls/matching/operation_record.hpp>
@@ -14,28 +17,31 @@ namespace colls {
 
 struct posted_receive;
 
-/// The part of a transport that is writing into a posted receive.
+/// The part of a transport that writes the payload of a message into a posted receive.
 class payload_writer {
  public:
-  /// The receive is withdrawn: stops writing into it.
+  /// Stops writing into `receive`, because the receive is withdrawn.
   virtual void abandon(posted_receive& receive) = 0;
 
  protected:
   ~payload_writer() = default;
 };
 
-/// Consumes a message in place of a buffer. `piece` begins `offset` bytes into the message.
+/// A function that consumes a message piece by piece, so that the message needs no buffer. `piece`
+/// begins `offset` bytes into the message.
 using fold_function = void (*)(void* fold_context, std::size_t offset, const std::byte* piece,
                                std::size_t size);
 
-/// A receive. It is queued until a message matches it; then its `writer` holds it.
+/// A posted receive. It is queued until a message matches it. While the payload of a long message
+/// arrives, `writer` points to the part of the transport that writes it.
 struct posted_receive : key_table_node {
   static constexpr std::int32_t any_source = -1;
 
   std::byte* data = nullptr;
   std::size_t size = 0;
-  /// If set, the message goes to `fold(fold_context, offset, piece, size)` instead of `data`, in
-  /// order, as one piece or as pieces that are each a multiple of `granularity` bytes.
+  /// If this function is set, the message is passed to `fold(fold_context, offset, piece, size)`
+  /// and not written to `data`. The message is passed in order, as one piece or as pieces whose
+  /// sizes are multiples of `granularity` bytes.
   fold_function fold = nullptr;
   void* fold_context = nullptr;
   std::size_t granularity = 1;
@@ -46,16 +52,16 @@ struct posted_receive : key_table_node {
   std::int32_t source = -1;
   std::error_code ec;
   bool queued = false;
-  bool cleared = false;          // a CTS was sent for it
-  std::uint64_t post_order = 0;  // point to point: counts the posted receives
-  /// For the transport: the message that was cleared to send, and whether the receive was posted
-  /// for any source.
+  bool cleared = false;          // a CTS was sent for this receive
+  std::uint64_t post_order = 0;  // the position in the order of point-to-point receives
+  /// Used by the transport: the number of the message for which the CTS was sent, and whether the
+  /// receive was posted for any source.
   std::uint64_t number = 0;
   bool was_any_source = false;
 
   bool busy() const { return queued || writer != nullptr; }
 
-  /// Takes a complete message from its place in memory.
+  /// Consumes or copies a message that lies completely in memory.
   void accept(const std::byte* message, std::size_t bytes, std::int32_t sender) {
     received = bytes;
     source = sender;
@@ -74,18 +80,18 @@ struct posted_receive : key_table_node {
   }
 };
 
-/// A message, or the RTS of one, that came before its receive. A transport derives from it and adds
-/// what it needs to move the bytes later.
+/// A message, or only its RTS, that arrived before its receive was posted. Each transport derives a
+/// class that adds what it needs to move the bytes later.
 struct unexpected_message : key_table_node {
-  /// Lists the message under its tag with any source.
+  /// The node that lists the message under its tag for receives from any source.
   struct tag_node : key_table_node {
     unexpected_message* message = nullptr;
   };
   tag_node any_source_node;
   std::size_t size = 0;
   std::uint64_t hash = 0;
-  bool buffered = false;  // for the transport: the bytes were copied and the send has ended
-  /// Returns the node to its transport; the message will never be received.
+  bool buffered = false;  // used by the transport: the bytes were copied, so the send has completed
+  /// Returns this object to its transport. Called when the message will never be received.
   virtual void drop() = 0;
 
  protected:

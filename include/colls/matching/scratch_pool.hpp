@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// scratch_pool: a pool of scratch memory of one rank.
+// scratch_pool: recycles the scratch memory (temporary buffers) of the operations of one rank.
 
 #include <cstddef>
 #include <cstdlib>
@@ -11,10 +11,11 @@
 
 namespace colls {
 
-/// Keeps a few released blocks and reuses one that is not much longer than requested.
+/// A pool of released memory blocks. `acquire` reuses a block that is long enough and not much
+/// longer than requested.
 class scratch_pool {
  public:
-  /// A block; `memory` is null if memory has run out.
+  /// A block of memory. `memory` is null if there was not enough memory.
   struct block {
     void* memory = nullptr;
     std::size_t size = 0;

@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// stragglers: finds the ranks that have not entered an operation in which others wait, from the
-// reports that the waiting ranks exchange.
+// stragglers: finds the late ranks of an operation from the reports that waiting ranks exchange.
+//
+// Waiting ranks query other ranks and pass on what they know. A late rank is called missing if it
+// has not entered the operation, silent if it has entered but does not answer, and quiet if it does
+// not answer and may have done its part. The verdict names the late ranks.
 
 #include <colls/matching/operation_record.hpp>
 
@@ -14,26 +17,27 @@
 
 namespace colls {
 
-/// The state of a rank, as the rank reports it or as another rank knows it. Sent in this layout.
+/// The state of one rank, as this rank reports it or as another rank knows it. Reports contain it
+/// in this layout. In the comments, `rank` is the rank that the state describes.
 struct rank_state {
-  std::uint64_t entered = 0;       // the newest collective of the communicator that it has called
-  std::uint64_t waits_in = 0;      // the oldest one there that it has not finished; 0: none
-  std::uint64_t sequence = 0;      // of its current operation; the tag, if point to point
-  std::uint64_t waiter_in = 0;     // the collective in which rank `waiter` waits for its messages
-  std::uint32_t communicator = 0;  // of its current operation
-  std::int32_t rank = -1;          // in the world
+  std::uint64_t entered = 0;       // the communicator's newest collective that `rank` has called
+  std::uint64_t waits_in = 0;      // the oldest collective there that `rank` has not finished, or 0
+  std::uint64_t sequence = 0;      // the number or the tag of the current operation of `rank`
+  std::uint64_t waiter_in = 0;     // the collective in which `waiter` waits for `rank`
+  std::uint32_t communicator = 0;  // the communicator of the current operation
+  std::int32_t rank = -1;          // the rank in the world that this state describes
   std::uint32_t age_ms = 0;        // the age of this state
-  std::uint32_t silent_ms = 0;     // the time since a message of the rank came
-  collective operation = collective::none;  // its current one; none: nothing is in flight
-  std::uint8_t answers = 0;                 // it answered the last query
-  std::uint8_t awaited = 0;                 // the reporting rank waits for its messages
-  std::uint8_t stopped = 0;                 // the system says that its process is stopped
-  std::int32_t waiter = -1;                 // a third rank that reported to wait for its messages
-  std::uint32_t waiter_ms = 0;              // the age of that report
+  std::uint32_t silent_ms = 0;     // the time since a message of `rank` arrived
+  collective operation = collective::none;  // the current operation, or `none`
+  std::uint8_t answers = 0;                 // 1 if `rank` answered the last query
+  std::uint8_t awaited = 0;                 // 1 if the sender of the report waits for `rank`
+  std::uint8_t stopped = 0;                 // 1 if the system says that the process is stopped
+  std::int32_t waiter = -1;                 // a third rank that reported to wait for `rank`, or -1
+  std::uint32_t waiter_ms = 0;              // the age of the report of `waiter`
   std::uint32_t reserved = 0;
 };
 
-/// The report of a waiting rank: its own state and the states of the ranks that it knows to be
+/// The report of a waiting rank: its own state, and the states of the ranks that it knows to be
 /// late.
 struct state_report {
   static constexpr std::uint32_t max_others = 8;
@@ -43,7 +47,7 @@ struct state_report {
   std::uint32_t reserved = 0;
   rank_state others[max_others];
 
-  /// Whether the values are in range.
+  /// Returns whether the values of a received report are in range.
   bool is_plausible() const {
     const auto in_range = [](const rank_state& state) {
       return state.operation <= collective::attach;
@@ -53,48 +57,51 @@ struct state_report {
 };
 static_assert(sizeof(state_report) == 584 && std::is_trivially_copyable_v<state_report>);
 
-/// The states of the other ranks of a communicator, as far as this rank knows them, while an
-/// operation of that communicator waits.
+/// The states of the other ranks of a communicator while an operation of that communicator waits,
+/// as far as this rank knows them.
 class stragglers {
  public:
-  /// A rank that does not answer for this long is silent.
+  /// A rank that has not answered a query for this long counts as silent.
   static constexpr time_point patience = 50 * milliseconds;
 
-  /// A report that a rank waits for the messages of another.
+  /// A report that one rank waits for messages of another rank.
   struct wait_claim {
-    std::uint64_t sequence = 0;  // of the collective in which it waits; 0: it no longer waits
+    std::uint64_t sequence = 0;  // the collective in which the rank waits, or 0 if in none
     time_point as_of = 0;
-    bool first_hand = false;  // reported by that rank itself; third-party reports are older
+    bool first_hand = false;  // the waiting rank itself reported it; other reports are older
   };
+  /// What this rank knows about one other rank, the peer.
   struct peer_entry {
     rank_state known;
-    std::map<int, wait_claim> waiters;   // by rank in the world
-    time_point as_of = 0;                // the time of `known`
-    time_point query_time = 0;           // of the first unanswered query; 0: none
-    time_point last_heard = 0;           // the last report of it or about it; 0: never
-    time_point last_named = 0;           // the last report of another rank that named it
-    time_point last_stop_check = never;  // when the system was asked whether it is stopped
-    time_point last_announced = never;   // the last announcement of an operation that waits for it
-    time_point dial_start = never;       // since when a connection to it is being opened
-    time_point last_logged = never;      // the last log entry that a message waits for it
-    bool awaited = false;                // this rank waits for its messages
-    bool queried = false;                // this rank queries it directly
-    bool reported = false;               // as late; the end of its delay has to be reported, too
+    std::map<int, wait_claim> waiters;   // the ranks that wait for the peer, by world rank
+    time_point as_of = 0;                // the time at which `known` was up to date
+    time_point query_time = 0;           // the time of the first unanswered query, or 0
+    time_point last_heard = 0;           // when some rank last heard from the peer, or 0
+    time_point last_named = 0;           // when another rank last reported on the peer, or 0
+    time_point last_stop_check = never;  // the last check whether the peer's process is stopped
+    time_point last_announced = never;   // when the peer last got an announcement
+    time_point dial_start = never;       // when this rank began to connect to the peer
+    time_point last_logged = never;      // the last log entry that a message waits for the peer
+    bool awaited = false;                // this rank waits for messages of the peer
+    bool queried = false;                // this rank queries the peer directly
+    bool reported = false;               // reported as late; the end of the delay is reported, too
   };
-  /// `missing`: it has not entered the operation. `quiet`: it is silent, and no rank has reported
-  /// that it has entered or that it is awaited; it may have done its part. `silent`: it has
-  /// entered, is awaited, and does not answer.
+  /// The position of a peer with respect to an operation. A `missing` peer has not entered the
+  /// operation. A `quiet` peer does not answer, and no rank has reported that the peer has entered
+  /// or is awaited, so it may have done its part. A `silent` peer has entered, is awaited, and does
+  /// not answer.
   enum class standing : std::uint8_t { unknown, entered, missing, quiet, silent };
+  /// The late ranks, as `judge` finds them.
   struct verdict {
-    std::uint64_t sequence = 0;  // of the operation that waits
+    std::uint64_t sequence = 0;  // the number of the operation that waits
     int culprit = -1;
-    bool has_entered = false;  // the culprit has entered and is silent
+    bool has_entered = false;  // the culprit has entered the operation but is silent
     bool is_quiet = false;     // the culprit is quiet, so it may have entered
     std::vector<int> others;   // further late ranks
     std::vector<int> quiet;    // further quiet ranks
   };
 
-  /// `sequence` is that of the oldest collective of `comm` that waits here, or 0.
+  /// `sequence` is the number of the oldest collective of `comm` that waits on this rank, or 0.
   stragglers(communicator_state& comm, std::uint64_t sequence, time_point now)
       : communicator_(&comm), sequence_(sequence), start_(now) {}
 
@@ -109,7 +116,8 @@ class stragglers {
     for (auto& [rank, entry] : entries_) visitor(rank, entry);
   }
 
-  /// Notes that this rank queries `rank`, and whether it waits for the messages of `rank`.
+  /// Records that this rank queries `rank`. `awaited` tells whether this rank waits for messages of
+  /// `rank`.
   void query(int rank, bool awaited, time_point now) {
     peer_entry& entry = entries_[rank];
     entry.queried = true;
@@ -118,7 +126,8 @@ class stragglers {
     wait_for_answer(entry, now);
     entry.last_announced = now;
   }
-  /// Notes that a connection to `rank` is being opened. If that takes long, the rank is silent.
+  /// Records that this rank is opening a connection to `rank`. If that takes long, `rank` counts as
+  /// silent.
   void note_dial(int rank, time_point now) {
     peer_entry& entry = entries_[rank];
     entry.known.rank = rank;
@@ -127,15 +136,15 @@ class stragglers {
     entry.queried = true;
     wait_for_answer(entry, now);
   }
-  /// Notes that the connection to `rank` is open.
+  /// Records that the connection to `rank` is open.
   void record_connected(int rank) {
     const auto result = entries_.find(rank);
     if (result == entries_.end() || result->second.dial_start == never) return;
     result->second.dial_start = never;
     result->second.query_time = 0;
   }
-  /// Notes another query of the ranks whose reports may be outdated, and returns them. Returns none
-  /// shortly after the last time.
+  /// Records another query of the ranks whose reports may be outdated, and returns these ranks so
+  /// that the caller queries them. Returns no ranks shortly after the previous round of queries.
   std::vector<int> requery(time_point now) {
     std::vector<int> result;
     if (round_start_ != never && now - round_start_ < seconds) return result;
@@ -144,30 +153,32 @@ class stragglers {
         result.push_back(rank);
     }
     for (const int rank : result) query(rank, false, now);
-    // A rank on a busy machine needs time to answer.
+    // The round is long because a rank on a busy machine needs time to answer.
     if (!result.empty()) begin_query_round(now, 5 * patience);
     return result;
   }
-  /// Begins a round of queries. The verdict waits up to `span` for their answers.
+  /// Begins a round of queries. This rank waits up to `span` for the answers before it decides
+  /// which ranks are late.
   void begin_query_round(time_point now, time_point span) {
     round_start_ = now;
     round_end_ = now + span;
   }
-  /// Whether an answer to a query of the round is missing and the round has not timed out.
+  /// Returns whether the round has not timed out and some rank has not answered a query of the
+  /// round.
   bool awaits_answers(time_point now) const {
     if (now >= round_end_) return false;
     return std::any_of(entries_.begin(), entries_.end(), [&](const auto& each) {
       return each.second.queried && each.second.query_time >= round_start_;
     });
   }
-  /// Whether a recent log entry says that a message waits for that rank.
+  /// Returns whether a recent log entry says that a message waits for that rank.
   bool is_logged(int rank, time_point now) const {
     const peer_entry* const entry = find(rank);
     return entry != nullptr && entry->last_logged != never &&
            now - entry->last_logged < 30 * seconds;
   }
   void note_logged(int rank, time_point now) { entries_[rank].last_logged = now; }
-  /// Stores the state that a rank reports of itself.
+  /// Stores the state that a rank reports about itself.
   void record_report(const rank_state& state, time_point now) {
     for (auto& [rank, other] : entries_) {
       const auto claim = other.waiters.find(state.rank);
@@ -182,8 +193,8 @@ class stragglers {
     entry.query_time = 0;
     changed_ = true;
   }
-  /// Stores the state of another rank that `peer` reports; `peer` waits in the collective
-  /// `waits_in`.
+  /// Stores the state that `peer` reports about another rank. `waits_in` is the collective in which
+  /// `peer` waits.
   void record_third_party_report(int peer, std::uint64_t waits_in, const rank_state& state,
                                  time_point now) {
     peer_entry& entry = entries_[state.rank];
@@ -207,7 +218,8 @@ class stragglers {
     changed_ = true;
   }
 
-  /// The oldest operation of the communicator in which a rank is known to wait.
+  /// Returns the number of the oldest operation of the communicator in which a rank is known to
+  /// wait.
   std::uint64_t oldest_sequence(time_point now) const {
     std::uint64_t result = sequence_;
     for (const auto& [rank, entry] : entries_) {
@@ -227,8 +239,8 @@ class stragglers {
     if (silent) return awaited ? standing::missing : standing::quiet;
     return entry.known.answers != 0 ? standing::missing : standing::unknown;
   }
-  /// Finds the lowest late rank. If none is known to be late, finds one that has entered and is
-  /// silent.
+  /// Finds the late ranks, of which the lowest becomes the culprit. If no rank is known to be late,
+  /// finds ranks that have entered and are silent.
   verdict judge(time_point now) const {
     verdict result;
     result.sequence = oldest_sequence(now);
@@ -243,8 +255,9 @@ class stragglers {
     result.has_entered = missing.empty();
     std::vector<int>& late = result.has_entered ? silent : missing;
     if (late.empty()) return result;
-    // While a rank is missing, no rank has ended such a call. So the quiet ranks have not called
-    // it, or they compute while it runs.
+    // Quiet ranks count as late only if a rank is missing and no rank completes such a call before
+    // all ranks have entered it. In that case no rank has completed the call, so the quiet ranks
+    // have not called it or compute while it runs.
     if (result.has_entered || !communicator_->ends_after_all(result.sequence)) quiet.clear();
     result.is_quiet = !quiet.empty() && quiet.front() < late.front();
     std::vector<int>& first = result.is_quiet ? quiet : late;
@@ -257,8 +270,8 @@ class stragglers {
     return result;
   }
 
-  /// Adds the states of late ranks to the report, the lowest rank first, then the states of ranks
-  /// that have entered and that a report has named.
+  /// Adds the states of late ranks to the report, the lowest rank first, and then the states of
+  /// ranks that have entered after a report had named them.
   void fill(state_report& out, time_point now) {
     const std::uint64_t sequence = oldest_sequence(now);
     if (sequence == 0) return;
@@ -275,9 +288,9 @@ class stragglers {
       }
     }
   }
-  /// Whether it is time to look for news.
+  /// Returns whether it is time to look for changes that must be reported.
   bool is_due(time_point now) const { return now >= due(); }
-  /// Whether `known` differs from the previous report.
+  /// Returns whether `known` differs from the previous report.
   bool is_news(const state_report& known, time_point now) {
     changed_ = false;
     last_check_ = now;
@@ -314,15 +327,16 @@ class stragglers {
   }
 
  private:
-  // A rank that others report as silent stays silent until it answers.
+  // Waits for an answer of the peer from now on. A peer that other ranks reported as silent stays
+  // silent until it answers.
   static void wait_for_answer(peer_entry& entry, time_point now) {
     if (entry.query_time == 0) entry.query_time = is_silent(entry, now) ? entry.as_of : now;
   }
   static std::uint32_t in_milliseconds(time_point span) {
     return static_cast<std::uint32_t>(std::clamp<time_point>(span / milliseconds, 0, UINT32_MAX));
   }
-  // A third-party report counts while it is repeated. Waiting ranks repeat it every 500 ms, and
-  // less often the longer they wait.
+  // Returns whether a third-party report of the time `last` still counts, as it does while it is
+  // repeated. Waiting ranks repeat a report every 500 ms, and less often the longer they wait.
   bool is_fresh(time_point last, time_point now) const {
     return now - last < 2 * seconds + (now - start_) / 4;
   }
@@ -330,7 +344,8 @@ class stragglers {
     return is_fresh(std::max({entry.last_named, entry.last_heard, entry.as_of}), now);
   }
 
-  // The claim of a rank that has become silent does not count: it may have its messages by now.
+  // Returns whether the claim of `rank` to wait still counts. The claim of a rank that has become
+  // silent does not, because this rank may have received its messages by now.
   bool still_waits(int rank, const wait_claim& claim, std::uint64_t sequence,
                    time_point now) const {
     const peer_entry* const known_entry = find(rank);
@@ -378,9 +393,9 @@ class stragglers {
   std::uint64_t last_digest_ = 0;
 };
 
-/// Visits the ranks of a communicator that rank `rank` queries besides those that it waits for: all
-/// ranks of a small communicator, else those at distances of powers of two, so that news spreads to
-/// all ranks quickly.
+/// Visits the ranks that rank `rank` queries in addition to those that it waits for. In a small
+/// communicator these are all ranks. In a large one they are the ranks at distances of powers of
+/// two, so that reports reach all ranks quickly.
 template <class Visitor>
 void for_each_neighbour(int rank, int size, Visitor visitor) {
   constexpr int few = 16;

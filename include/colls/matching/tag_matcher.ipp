@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The out-of-line part of tag_matcher: failures, disputes and late ranks.
+// tag_matcher.ipp: the functions of tag_matcher that handle failures, disputes (two ranks made
+// different calls under one number) and late ranks.
 
 #include <colls/base/compiler.hpp>
 #include <colls/matching/tag_matcher.hpp>
@@ -34,7 +35,8 @@ COLLS_ONCE void tag_matcher::remove(communicator_state& communicator) {
   communicators_.remove(communicator);
   std::erase_if(stragglers_,
                 [&](const stragglers& table) { return &table.communicator() == &communicator; });
-  // The senders of these messages still wait, or wait for this rank's part of the operation.
+  // Tells the senders of these messages, because they wait for a receive or for this rank's part of
+  // the operation.
   drop_unexpected_of(communicator.id(), 1, [this](const message_key& key) { inspect(key, 0); });
 }
 
@@ -48,7 +50,7 @@ COLLS_ONCE void tag_matcher::revoke(communicator_state& communicator, failure re
                                     int reporter) {
   if (communicator.failed()) return;
   if (reason.observer < 0) reason.observer = rank_;
-  // A death concerns more than one communicator.
+  // A death concerns several communicators, so its reason names none of them.
   reason.communicator = reason.code == errc::peer_failed ? 0 : communicator.id();
   communicator.fail(reported_failure(reason));
   fail_receives(communicator.id(), communicator.reason().code);
@@ -145,7 +147,7 @@ COLLS_ONCE void tag_matcher::sweep(time_point now) {
       case in_flight::due_action::report_late:
         log_late_ranks(record, now);
         break;
-      case in_flight::due_action::none:
+      case in_flight::due_action::nothing:
         break;
     }
   });
@@ -156,7 +158,7 @@ COLLS_ONCE void tag_matcher::sweep(time_point now) {
 
 namespace detail {
 
-/// The peer of a point-to-point operation.
+/// Returns the peer of a point-to-point operation.
 inline int peer_of(const operation_record& record) {
   return record.receive != nullptr ? record.receive->key.peer : record.destination;
 }
@@ -240,7 +242,7 @@ COLLS_ONCE void tag_matcher::refresh(stragglers& table, time_point now) {
     awaited.reset();
   }
   table.for_each([&](int rank, stragglers::peer_entry& entry) {
-    // Once all messages of a rank have come, this rank no longer waits for it.
+    // This rank no longer waits for a peer whose messages have all arrived.
     if (awaited)
       entry.awaited = std::find(awaited->begin(), awaited->end(), rank) != awaited->end();
     std::uint64_t& entered = entry.known.entered;
@@ -249,7 +251,7 @@ COLLS_ONCE void tag_matcher::refresh(stragglers& table, time_point now) {
     for (failure_hooks* hooks : hooks_) {
       entered = std::max(entered, hooks->newest_sequence_from(rank, comm.id()));
     }
-    // Limits system calls: there may be many ranks.
+    // There may be many ranks, so the number of system calls is limited.
     if (entry.last_stop_check != never && now - entry.last_stop_check < stragglers::patience)
       return;
     entry.last_stop_check = now;
@@ -271,7 +273,8 @@ COLLS_ONCE state_report tag_matcher::own_state(std::uint32_t communicator) const
     const operation_record* const oldest = comm->oldest_collective();
     if (oldest != nullptr) self.waits_in = oldest->sequence;
   }
-  // The oldest collective in flight; if there is none, the oldest operation.
+  // The report names the oldest collective in flight or, if there is none, the oldest
+  // point-to-point operation.
   const operation_record* current = nullptr;
   for (const communicator_state* const other : communicators_.all()) {
     if (other->failed() || !other->is_in_use()) continue;
@@ -321,7 +324,7 @@ COLLS_ONCE bool tag_matcher::receive_report(int peer, std::uint32_t id, const st
         table->record_third_party_report(peer, self.waits_in, report.others[i], now);
     }
   } catch (const std::bad_alloc&) {
-    // Without memory, less is known of late ranks.
+    // Without memory this rank knows less about late ranks, which is no error.
   }
   return true;
 }
@@ -346,7 +349,7 @@ COLLS_ONCE void tag_matcher::peer_connected(int peer, time_point now) {
 
 COLLS_ONCE void tag_matcher::announce(const operation_record& record, time_point now) {
   const communicator_state& comm = *record.communicator;
-  // An answer that comes at once may end the operation.
+  // A peer on the same thread answers at once, and the answer may revoke the communicator.
   const auto announce_to = [&](const std::vector<int>& peers, bool are_awaited) {
     if (comm.failed()) return;
     for (const int peer : peers) ensure_stragglers(record, now).query(peer, are_awaited, now);
@@ -379,7 +382,7 @@ COLLS_ONCE void tag_matcher::announce(const operation_record& record, time_point
     });
     announce_to(others, false);
   } catch (const std::bad_alloc&) {
-    // The next announcement follows soon.
+    // Without memory some ranks get no announcement now; the next announcement follows soon.
   }
 }
 
@@ -402,7 +405,7 @@ COLLS_ONCE void tag_matcher::report_end(const operation_record& record) {
   try {
     report_to_queried(*table, known);
   } catch (const std::bad_alloc&) {
-    // Without memory, the last report of this rank counts until it is outdated.
+    // Without memory the previous report of this rank counts until it is outdated.
   }
 }
 
@@ -425,8 +428,9 @@ COLLS_ONCE void tag_matcher::spread_reports(time_point now) {
 
 namespace detail {
 
-/// Adds the position of a rank that has not entered `missed_sequence`, or, if that is 0, that has
-/// not taken part in a message. If `is_quiet`, the position may be outdated.
+/// Adds to `text` what is known about the current call of a late rank. The late rank has not
+/// entered the collective `missed_sequence` or, if that is 0, has not taken part in a message. If
+/// `is_quiet` is true, the information may be outdated.
 inline void add_position(line& text, const communicator_state& comm,
                          const stragglers::peer_entry& late, std::uint64_t missed_sequence,
                          bool is_quiet, time_point now) {
@@ -524,7 +528,7 @@ COLLS_ONCE tag_matcher::late_rank_info tag_matcher::find_late_rank(const operati
                                                                    time_point now) {
   late_rank_info result;
   try {
-    // A rank on the same thread answers at once.
+    // A rank on the same thread answers this announcement at once.
     if (stragglers_on(record.communicator->id()) == nullptr) announce(record, now);
     record.hash == 0 ? describe_late_peer(result, record, now)
                      : describe_late_member(result, record, now);
@@ -536,7 +540,7 @@ COLLS_ONCE tag_matcher::late_rank_info tag_matcher::find_late_rank(const operati
 
 COLLS_ONCE bool tag_matcher::requery_stragglers(operation_record& record, time_point now) {
   const communicator_state& comm = *record.communicator;
-  // A receive with a short timeout has to end on time.
+  // A receive with a short timeout must fail on time, so it does not wait for answers.
   if (record.hash == 0 && now - record.started < 2 * stragglers::patience) return false;
   const bool is_first = stragglers_on(comm.id()) == nullptr;
   if (is_first) announce(record, now);
@@ -545,7 +549,7 @@ COLLS_ONCE bool tag_matcher::requery_stragglers(operation_record& record, time_p
   if (is_first) table->begin_query_round(now, stragglers::patience);
   try {
     const std::vector<int> peers = table->requery(now);
-    // An answer that comes at once may end the operation.
+    // A peer on the same thread answers at once, and the answer may revoke the communicator.
     const state_report known = peers.empty() ? state_report() : make_report(comm.id(), now);
     for (const int peer : peers) {
       for (failure_hooks* hooks : hooks_) {
@@ -564,7 +568,8 @@ COLLS_ONCE void tag_matcher::log_late_ranks(operation_record& record, time_point
   const communicator_state& comm = *record.communicator;
   const bool is_point_to_point = record.hash == 0;
   const bool is_first = is_point_to_point || &record == comm.oldest_collective();
-  // Older operations may end before this one does.
+  // Only the oldest collective is reported. This one is checked again later, when older ones may
+  // have completed.
   if (!is_first) calls_.check_at(record, now + 1 * seconds);
   record.is_reported_late = is_first && !requery_stragglers(record, now);
   if (!record.is_reported_late || comm.failed()) return;
@@ -594,16 +599,17 @@ COLLS_ONCE void tag_matcher::note_logged(const communicator_state& comm, int pee
   try {
     if (stragglers* const table = stragglers_on(comm.id())) table->note_logged(peer, now);
   } catch (const std::bad_alloc&) {
-    // Without memory, the log entry repeats.
+    // Without memory the log entry is repeated later.
   }
 }
 
 COLLS_ONCE void tag_matcher::expire(operation_record& record, time_point now, bool total) {
   const communicator_state& comm = *record.communicator;
-  // Ranks may have entered or ended the operation since their last reports.
+  // Queries the ranks first, because they may have entered or completed the operation since their
+  // last reports.
   if (requery_stragglers(record, now)) return;
   const late_rank_info late = find_late_rank(record, now);
-  if (comm.failed()) return;  // an answer that came at once has ended it
+  if (comm.failed()) return;  // an immediate answer has revoked the communicator
   failure reason(errc::timeout);
   reason.communicator = comm.id();
   reason.operation = record.operation;

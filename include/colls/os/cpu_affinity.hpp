@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The CPU affinity of threads: the cores that a launcher, taskset or a container allows them.
+// cpu_affinity: the cores on which a launcher, taskset or a container allows threads to run.
 
 #include <sched.h>
 #include <unistd.h>
@@ -11,10 +11,11 @@
 
 namespace colls::detail {
 
-/// The set of cores that one or several threads may run on. Empty if the system reports none.
+/// A set of cores on which one or several threads may run. The set is empty if the system reports
+/// none.
 class core_set {
  public:
-  /// Length of the longest text form.
+  /// The length of the longest text form of a set.
   static constexpr int max_digits = 2 * sizeof(cpu_set_t);
 
   core_set() { CPU_ZERO(&cores_); }
@@ -29,8 +30,8 @@ class core_set {
   int count() const { return CPU_COUNT(&cores_); }
   void add(const core_set& other) { CPU_OR(&cores_, &cores_, &other.cores_); }
 
-  /// Writes the set as hexadecimal digits, with core 0 in the first digit, and a terminating zero.
-  /// Writes at least one digit.
+  /// Writes the set to `text` as hexadecimal digits and a terminating zero. The first digit
+  /// contains cores 0 to 3. There is at least one digit.
   void write(char (&text)[max_digits + 1]) const {
     int end = 1;
     for (int digit = 0; digit < max_digits; ++digit) {
@@ -41,7 +42,7 @@ class core_set {
     }
     text[end] = 0;
   }
-  /// Parses the text form. Returns false if `text` is not a valid set.
+  /// Reads a set from its text form. Returns false if `text` is not a valid set.
   static bool read(const char* text, core_set& result) {
     result = {};
     for (int digit = 0; text[digit] != 0; ++digit) {

@@ -2,23 +2,23 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The CRC32C checksum (Castagnoli's polynomial, as in iSCSI and ext4). Uses the processor's CRC32C
-// instruction where it exists.
+// crc32c: the CRC32C checksum (with the polynomial of Castagnoli, as in iSCSI and ext4). It is
+// computed by the CRC32C instruction of the processor if there is one.
 
 #include <cstddef>
 #include <cstdint>
 
 namespace colls::detail {
 
-/// Continues a checksum: `sum` is the checksum of the preceding bytes, 0 if there are none. Returns
-/// the checksum of those bytes followed by `size` bytes at `data`.
+/// Continues a checksum. `sum` is the checksum of the preceding bytes, or 0 if there are none.
+/// Returns the checksum of the preceding bytes followed by the `size` bytes at `data`.
 std::uint32_t crc32c(std::uint32_t sum, const void* data, std::size_t size) noexcept;
 
-/// The portable implementation of `crc32c`, which uses lookup tables.
+/// Computes the same as `crc32c`, but by lookup tables, which work on every processor.
 std::uint32_t crc32c_by_table(std::uint32_t sum, const void* data, std::size_t size) noexcept;
 
-/// Returns whether this processor has a CRC32C instruction. `crc32c_by_instruction` may be called
-/// only if it has.
+/// Returns whether this processor has a CRC32C instruction. If it has none, `crc32c_by_instruction`
+/// must not be called.
 bool has_crc32c_instruction() noexcept;
 std::uint32_t crc32c_by_instruction(std::uint32_t sum, const void* data, std::size_t size) noexcept;
 

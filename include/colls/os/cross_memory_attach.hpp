@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Cross-memory attach (CMA): reads of another process's private memory by process_vm_readv.
+// cross_memory_attach: reads of the private memory of another process with process_vm_readv
+// (cross-memory attach, CMA).
 
 #include <colls/base/buffer.hpp>
 #include <colls/base/clock.hpp>
@@ -23,8 +24,8 @@
 
 namespace colls::shm {
 
-/// Reads the memory of one process of this host. Process ids are reused, so each read also compares
-/// a nonce that the process keeps at a known address with the expected value.
+/// A reader of the memory of one process on this host. Because process ids are reused, each read
+/// also reads a nonce at a known address of the process and compares it with the expected value.
 class cross_memory_attach {
  public:
   cross_memory_attach() = default;
@@ -32,7 +33,8 @@ class cross_memory_attach {
       : id_(id), nonce_address_(nonce_address), nonce_(nonce) {}
   bool is_known() const { return id_ > 0; }
 
-  /// Reads `dest.size` bytes at `address` of the process: all of them, or returns an error.
+  /// Reads `dest.size` bytes at `address` of the process. Returns an error unless all bytes were
+  /// read.
   std::error_code read(mutable_bytes dest, std::uint64_t address) const {
     if (!is_known()) return std::make_error_code(std::errc::no_such_process);
     std::uint64_t nonce = 0;
@@ -47,7 +49,7 @@ class cross_memory_attach {
                : std::make_error_code(std::errc::bad_address);
   }
 
-  /// Returns the shortest time that a read of `size` bytes at `address` takes, or `never` if the
+  /// Returns the shortest time that a read of `size` bytes at `address` takes, or `never` if this
   /// memory cannot be read.
   template <class Clock>
   time_point time_to_read(std::uint64_t address, std::size_t size, const Clock& now) const {
@@ -62,13 +64,13 @@ class cross_memory_attach {
   }
 
  private:
-  pid_t id_ = 0;  // 0: not visible in this PID namespace
+  pid_t id_ = 0;  // 0 if the process is not visible in this PID namespace
   std::uint64_t nonce_address_ = 0;
   std::uint64_t nonce_ = 0;
 };
 
-/// Returns whether a process is stopped by a signal or a debugger. False if the process is not
-/// visible to this one.
+/// Returns whether a signal or a debugger has stopped a process. Returns false if the process is
+/// not visible to this one.
 inline bool is_stopped(pid_t id) {
   if (id <= 0) return false;
   char path[32];
@@ -78,7 +80,8 @@ inline bool is_stopped(pid_t id) {
   char text[512];
   const ssize_t size = ::read(file.get(), text, sizeof text);
   if (size <= 0) return false;
-  // The process name is in parentheses and may itself contain some.
+  // The name of the process is in parentheses and may itself contain parentheses, so only the last
+  // one is certain to end the name.
   const std::string_view stat(text, static_cast<std::size_t>(size));
   const std::size_t end = stat.rfind(')');
   return end != stat.npos && end + 2 < stat.size() &&

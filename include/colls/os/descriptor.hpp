@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Owning file descriptors, and passing them between processes of one host.
+// descriptor: an owner of a file descriptor, and functions that pass descriptors between processes
+// of one host.
 
 #include <colls/os/system_call.hpp>
 
@@ -19,7 +20,7 @@
 
 namespace colls::detail {
 
-/// Owns a file descriptor.
+/// The owner of a file descriptor, which the destructor closes.
 class descriptor {
  public:
   descriptor() = default;
@@ -40,8 +41,8 @@ class descriptor {
   int fd_ = -1;
 };
 
-/// Returns the user id of the peer of a local socket as the kernel reports it, or -1 if it does
-/// not.
+/// Returns the user id that the kernel reports for the peer of a local socket, or -1 if the kernel
+/// reports none.
 inline std::int64_t peer_user(int socket) {
   ucred peer{};
   socklen_t size = sizeof peer;
@@ -49,7 +50,7 @@ inline std::int64_t peer_user(int socket) {
   return known ? std::int64_t{peer.uid} : -1;
 }
 
-/// The kernel's overflow user id: it stands for every user that is not mapped in this user
+/// The overflow user id of the kernel. It stands for every user that is not mapped in this user
 /// namespace.
 inline constexpr uid_t overflow_user = 65534;
 
@@ -65,14 +66,16 @@ inline bool is_every_user_mapped() {
          count == UINT32_MAX;
 }
 
-/// Returns whether the kernel reports this process's user as the peer of a local socket.
+/// Returns whether the peer of a local socket has the user id of this process. Returns false if
+/// this is the overflow user id and could stand for another user.
 inline bool is_own_user(int socket) {
   const std::int64_t user = peer_user(socket);
   return user == std::int64_t{::geteuid()} && (user != overflow_user || is_every_user_mapped());
 }
 
-/// Sends `size` bytes without waiting, together with the descriptor `fd` unless that is negative.
-/// Returns false unless all bytes were sent; the buffer of a new connection holds a short message.
+/// Sends `size` bytes without blocking, together with the descriptor `fd` unless `fd` is negative.
+/// Returns whether all bytes were sent. On a new connection, the buffer has room for a short
+/// message, so sending it succeeds.
 inline bool send_bytes_with_descriptor(int socket, const void* bytes, std::size_t size, int fd) {
   iovec part{const_cast<void*>(bytes), size};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -93,8 +96,8 @@ inline bool send_bytes_with_descriptor(int socket, const void* bytes, std::size_
   return sent == static_cast<ssize_t>(size);
 }
 
-/// Receives up to `size` bytes without waiting, and a descriptor if one came with them. Returns
-/// what `recv` returns.
+/// Receives up to `size` bytes without blocking. If a descriptor comes with the bytes, stores it in
+/// `received`. Returns what `recv` returns.
 inline ssize_t receive_bytes_with_descriptor(int socket, void* bytes, std::size_t size,
                                              descriptor& received) {
   iovec part{bytes, size};
@@ -103,7 +106,8 @@ inline ssize_t receive_bytes_with_descriptor(int socket, void* bytes, std::size_
   message.msg_iov = &part;
   message.msg_iovlen = 1;
   message.msg_control = control;
-  message.msg_controllen = CMSG_LEN(sizeof(int));  // the padding has room for a second descriptor
+  // CMSG_LEN excludes the padding, which would have room for a second descriptor.
+  message.msg_controllen = CMSG_LEN(sizeof(int));
   const ssize_t count =
       uninterrupted([&] { return ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC); });
   if (count < 0) return count;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The fork guard: keeps sockets and shared memory of a rank out of forked children.
+// fork_guard: keeps the sockets and the shared memory of a rank out of forked child processes.
 
 #include <colls/base/error.hpp>
 #include <colls/os/descriptor.hpp>
@@ -23,11 +23,12 @@
 
 namespace colls::detail {
 
-/// A registry of a rank's sockets and of the memory that it shares with peers. In a forked child
-/// that does not exec, a dead socket and private memory replace them. Nothing that the child does
-/// reaches its parent or a peer, not even when it destroys the world, and peers see the parent's
-/// end while the child lives. The process opens the dead socket at the first `add`, so that a fork
-/// at the limit on open files succeeds.
+/// A registry of the sockets of a rank and of the memory that the rank shares with its peers. In a
+/// forked child that does not call exec, a dead socket (a socket whose peer is closed) replaces
+/// each of these sockets, and private memory replaces the shared memory. Therefore nothing that the
+/// child does reaches its parent or a peer, not even if the child destroys the world. If the parent
+/// exits while the child runs, the peers still notice. The process opens the dead socket at the
+/// first `add`, so that a fork at the limit on open files succeeds.
 class fork_guard {
  public:
   /// Registers a socket. A socket may be registered several times. Throws `too_many_files` if the
@@ -38,8 +39,8 @@ class fork_guard {
     if (registry.dead < 0) registry.dead = make_dead_socket();
     registry.sockets.push_back(socket);
   }
-  /// Registers a complete mapping, or several adjacent ones. A child never sees its pages, not even
-  /// before private pages replace them.
+  /// Registers the memory of a mapping or of several adjacent mappings, which must be complete. A
+  /// child never sees the pages of this memory, not even before private pages replace them.
   static std::error_code add(std::byte* memory, std::size_t size) {
     state& registry = instance();
     const std::lock_guard lock(registry.guard);
@@ -47,21 +48,21 @@ class fork_guard {
     registry.memory.emplace_back(memory, size);
     return {};
   }
-  /// Removes one registration of a socket. Call it before the socket is closed.
+  /// Removes one registration of a socket. Must be called before the socket is closed.
   static void remove(int socket) {
     state& registry = instance();
     const std::lock_guard lock(registry.guard);
     const auto entry = std::find(registry.sockets.begin(), registry.sockets.end(), socket);
     if (entry != registry.sockets.end()) registry.sockets.erase(entry);
   }
-  /// Removes a mapping. Call it before the memory is unmapped.
+  /// Removes a mapping. Must be called before the memory is unmapped.
   static void remove(const std::byte* memory) {
     state& registry = instance();
     const std::lock_guard lock(registry.guard);
     std::erase_if(registry.memory, [=](const auto& entry) { return entry.first == memory; });
   }
-  /// Returns the number of forks without an exec between this process and the first one. If it has
-  /// changed, this process is a child of the one that read it before.
+  /// Returns the number of forks without an exec between the first process and this one. If the
+  /// number has changed since a process read it, the caller is a child of that process.
   static unsigned forks() { return instance().forks; }
 
  private:
@@ -81,16 +82,17 @@ class fork_guard {
                                           [] { instance().guard.unlock(); }, child);
       if (result != 0) throw std::bad_alloc();
     }
-    // Runs in the child. Other threads of the parent may have held any lock except `guard`, so this
-    // must not allocate.
+    // Replaces the sockets and the memory in a child. Other threads of the parent may have held any
+    // lock except `guard` during the fork, so this function must not allocate.
     void replace() {
       ++forks;
       for (const int socket : sockets) {
-        // Fails if the limit on descriptors is below this number. Then no other file can get it.
+        // dup3 fails if the limit on descriptors is not above the number `socket`. No other file
+        // can then get this number, so it is safe to close the socket.
         if (::dup3(dead, socket, O_CLOEXEC) < 0) ::close(socket);
       }
       for (const auto& [address, size] : memory) {
-        // If this fails the range stays unmapped, and only a child that accesses it crashes.
+        // If mmap fails, the range stays unmapped, and only a child that accesses it crashes.
         (void)::mmap(address, size, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
       }
@@ -108,14 +110,15 @@ class fork_guard {
     return ends[0];
   }
 
-  // Never destroyed: registered objects may be destroyed later than any static object.
+  // Returns the registry. It is never destroyed because registered objects may be destroyed later
+  // than any static object.
   static state& instance() {
     static state& registry = *new state;
     return registry;
   }
 };
 
-/// Owns a socket that is registered with the fork guard.
+/// The owner of a socket that is registered with the fork guard.
 class fork_guarded_socket {
  public:
   fork_guarded_socket() = default;

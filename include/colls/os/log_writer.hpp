@@ -2,17 +2,18 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The log writer: writes log lines to stderr or to COLLS_LOG_FILE.
+// log_writer: writes log lines to stderr or to the file that the environment variable
+// COLLS_LOG_FILE names.
 
 #include <colls/base/log.hpp>
 
 namespace colls::detail {
 
-/// Writes `pattern` to `path`, a buffer of `capacity` bytes, with %h (host name), %r (rank), %p
-/// (process id) and %% expanded. Truncates a path that is too long.
+/// Writes `pattern` to `path`, a buffer of `capacity` bytes. Replaces %h by the host name, %r by
+/// the rank, %p by the process id and %% by %. Truncates a path that is too long.
 void expand_log_file(const char* pattern, const char* rank, char* path, std::size_t capacity);
 
-/// Writes `size` bytes of log lines. Opens the file at the first call.
+/// Writes `size` bytes of log lines to the file or to stderr. The first call opens the file.
 void write_to_log_file(const char* lines, std::size_t size) noexcept;
 
 inline const bool writes_to_log_file = [] {

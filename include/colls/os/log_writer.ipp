@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Implementation of log_writer.hpp.
+// Implementation of log_writer.hpp: opens the log file and writes to it.
 
 #include <colls/base/compiler.hpp>
 #include <colls/os/log_writer.hpp>
@@ -53,7 +53,8 @@ COLLS_ONCE void expand_log_file(const char* pattern, const char* rank, char* pat
   path[length] = 0;
 }
 
-/// Opens COLLS_LOG_FILE. Returns its descriptor, or that of stderr if there is no such file.
+/// Opens the file that COLLS_LOG_FILE names and returns its descriptor. Returns the descriptor of
+/// stderr if no file is named or the file cannot be opened.
 COLLS_ONCE int open_log_file() noexcept {
   const char* const pattern = std::getenv("COLLS_LOG_FILE");
   if (pattern == nullptr || *pattern == 0) return STDERR_FILENO;
@@ -72,7 +73,7 @@ COLLS_ONCE int open_log_file() noexcept {
 
 COLLS_ONCE void write_to_log_file(const char* lines, std::size_t size) noexcept {
   static const int file = open_log_file();
-  // A failed write cannot be reported: the log is the place for reports.
+  // A failed write cannot be reported because the log itself is the place for reports.
   (void)uninterrupted([&] { return ::write(file, lines, size); });
 }
 

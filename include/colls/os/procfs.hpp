@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Facts about processes and this machine, read from /proc and the file system.
+// procfs: facts about processes and about this machine, which are read from /proc and the file
+// system.
 
 #include <colls/os/descriptor.hpp>
 
@@ -17,7 +18,7 @@
 
 namespace colls::detail {
 
-/// Returns the first `max_size` bytes of a file; empty if it cannot be read.
+/// Returns the first `max_size` bytes of a file. The result is empty if the file cannot be read.
 inline std::string read_small_file(const char* path, std::size_t max_size = 4096) {
   std::string text(max_size, '\0');
   std::size_t size = 0;
@@ -38,27 +39,28 @@ inline bool is_own_directory(const std::string& path) {
          (info.st_mode & 077) == 0;
 }
 
-/// Returns an id of the running kernel: equal for all processes of one machine since it was booted.
+/// Returns an id of the running kernel. It is equal for all processes of one machine until the
+/// machine is booted again.
 inline std::string boot_id() {
   std::string id = read_small_file("/proc/sys/kernel/random/boot_id");
   while (!id.empty() && id.back() == '\n') id.pop_back();
   return id.substr(0, 39);
 }
 
-/// Returns an id of this thread's network namespace, unique on this machine, or 0 if the system
-/// does not report it.
+/// Returns an id of the network namespace of this thread, which is unique on this machine. Returns
+/// 0 if the system does not report it.
 inline std::uint64_t network_namespace() {
   struct stat info{};
   return ::stat("/proc/thread-self/ns/net", &info) == 0 ? info.st_ino : 0;
 }
 
-/// Returns field `number` of /proc/PID/stat (4: parent, 22: start time in ticks), or 0 if there is
-/// no such process.
+/// Returns the field `number` of /proc/PID/stat, or 0 if there is no such process. Field 4 is the
+/// parent, and field 22 is the start time in ticks.
 inline std::uint64_t stat_field(long pid, int number) {
   char path[64];
   std::snprintf(path, sizeof path, "/proc/%ld/stat", pid);
   const std::string stat = read_small_file(path);
-  std::size_t offset = stat.rfind(')');  // the process name before it may contain any character
+  std::size_t offset = stat.rfind(')');  // the last one, as the process name may contain ')'
   for (int field = 2; field < number && offset != std::string::npos; ++field) {
     offset = stat.find(' ', offset + 1);
   }
@@ -67,8 +69,9 @@ inline std::uint64_t stat_field(long pid, int number) {
 
 inline std::uint64_t start_time_of(long pid) { return stat_field(pid, 22); }
 
-/// Returns the launcher of a process as "pid-start". The launcher is the nearest ancestor without
-/// `variable` in its environment: shells and wrappers below it inherit the variable.
+/// Returns the launcher of a process as "pid-start", where start is the start time of the launcher.
+/// The launcher is the nearest ancestor that does not have `variable` in its environment, because
+/// shells and wrappers below the launcher inherit the variable.
 inline std::string launcher_of(long process, const char* variable) {
   const std::string entry = std::string("\0", 1) + variable + "=";
   auto pid = static_cast<long>(stat_field(process, 4));

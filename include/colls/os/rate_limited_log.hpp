@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// A log for warnings that may occur often: it limits how many are written.
+// rate_limited_log: a log for warnings that may occur often, which limits the number of warnings
+// that are written.
 
 #include <colls/base/log.hpp>
 
@@ -12,7 +13,8 @@
 
 namespace colls {
 
-/// Writes at most one warning in `period_s` seconds. The next one tells how many were suppressed.
+/// A log that writes at most one warning in `period_s` seconds. The next warning says how many
+/// warnings were suppressed before it.
 class rate_limited_log {
  public:
   explicit constexpr rate_limited_log(std::int64_t period_s = 10) : period_s_(period_s) {}
@@ -39,7 +41,7 @@ class rate_limited_log {
     suppressed_ = 0;
   }
 
-  /// Returns the number of warnings so far, written or suppressed.
+  /// Returns the number of warnings so far, both written and suppressed.
   std::uint64_t count() const { return count_; }
 
  private:

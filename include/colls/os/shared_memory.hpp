@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Anonymous shared-memory segments (memfd) between processes of one host. A segment has no name, so
-// a crash leaves nothing behind.
+// shared_memory: anonymous shared-memory segments (memfd) between processes of one host. A segment
+// has no name, so a crash leaves nothing behind in the file system.
 
 #include <colls/base/error.hpp>
 #include <colls/os/descriptor.hpp>
@@ -20,20 +20,20 @@
 
 namespace colls::shm {
 
-/// The largest page size of any supported kernel (some arm64 kernels use it). Every mapping begins
-/// at a multiple of it within its segment.
+/// The largest page size of any supported kernel, which some arm64 kernels use. Every mapping
+/// begins at a multiple of this size within its segment.
 inline constexpr std::size_t max_page_size = 64 * 1024;
 constexpr std::size_t round_up_to_pages(std::size_t size) {
   return (size + max_page_size - 1) / max_page_size * max_page_size;
 }
 
-/// A memfd of fixed size. Its size is sealed, so that a peer cannot shrink it under a mapping.
+/// A memfd of fixed size. Its size is sealed, so that a peer cannot shrink it while it is mapped.
 class segment {
  public:
   segment() = default;
 
-  /// Creates a segment of `size` zero bytes with all of its pages allocated. A lack of memory is
-  /// reported here, not at the first access.
+  /// Creates a segment of `size` zero bytes and allocates all of its pages, so that a lack of
+  /// memory is reported here and not at the first access.
   std::error_code make(std::size_t size) {
     if (const std::error_code ec = make_unbacked(size)) return ec;
     const std::error_code ec = fill(0, size);
@@ -43,7 +43,7 @@ class segment {
 
   /// Creates a segment of `size` bytes without allocating its pages.
   std::error_code make_unbacked(std::size_t size) {
-    // A file that exceeds this limit raises SIGXFSZ.
+    // The kernel raises SIGXFSZ if a file exceeds this limit.
     rlimit limit{};
     if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < size) {
       return std::make_error_code(std::errc::file_too_large);
@@ -65,7 +65,7 @@ class segment {
     return {};
   }
 
-  /// Writes `max_page_size` bytes at `offset`. Returns false if there is no memory for them.
+  /// Writes `max_page_size` bytes at `offset`. Returns false if there is no memory for these bytes.
   bool write(std::size_t offset, const std::byte* data) const {
     for (std::size_t done = 0; done < max_page_size;) {
       const ssize_t count =
@@ -77,7 +77,8 @@ class segment {
     return true;
   }
 
-  /// Returns the pages of `size` bytes at `offset` to the system. The range then reads as zeros.
+  /// Gives the pages of `size` bytes at `offset` back to the system. The range then reads as zero
+  /// bytes.
   std::error_code release(std::size_t offset, std::size_t size) const {
     while (::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                        static_cast<off_t>(offset), static_cast<off_t>(size)) != 0) {
@@ -86,8 +87,8 @@ class segment {
     return {};
   }
 
-  /// Takes over a segment that another process created. Returns `protocol_error` unless its size is
-  /// sealed.
+  /// Makes this object the owner of a segment that another process created. Returns
+  /// `protocol_error` if the segment is empty or its size is not sealed.
   std::error_code adopt(detail::descriptor fd) {
     fd_ = std::move(fd);
     struct stat info{};
@@ -117,7 +118,7 @@ class segment {
   std::size_t size_ = 0;
 };
 
-/// Pages of a segment mapped into this process. Unmaps them when it is destroyed.
+/// Pages of a segment that are mapped into this process. The destructor unmaps them.
 class mapping {
  public:
   mapping() = default;
@@ -132,8 +133,8 @@ class mapping {
     if (base_ != nullptr) ::munmap(base_, size_);
   }
 
-  /// Maps `size` bytes at `offset` of `source`, `times` times at adjacent addresses. A ring buffer
-  /// that is mapped twice is contiguous across its end.
+  /// Maps `size` bytes at `offset` of `source`. The bytes are mapped `times` times, at adjacent
+  /// addresses. If a ring buffer is mapped twice, data that wraps around its end is contiguous.
   std::error_code map(const segment& source, std::size_t offset, std::size_t size, int times = 1) {
     const std::size_t total = size * static_cast<std::size_t>(times);
     void* const reserved =
@@ -150,8 +151,8 @@ class mapping {
     return {};
   }
 
-  /// Maps the first `size` bytes of `source` without touching their pages. Excludes them from core
-  /// dumps, which would otherwise touch them all.
+  /// Maps the first `size` bytes of `source` without touching their pages. Excludes these pages
+  /// from core dumps, because a core dump would touch them all.
   std::error_code map_lazily(const segment& source, std::size_t size) {
     void* const address = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
                                  source.descriptor(), 0);
@@ -162,11 +163,12 @@ class mapping {
     return {};
   }
 
-  /// Moves the mapped contents from offset `source` of the segment `owner` to offset `dest`. Their
-  /// addresses stay the same. Works page by page: it needs the memory of one page, or none besides
-  /// the pages that it releases. Returns false if nothing was moved.
+  /// Moves the mapped contents from the offset `source` of the segment `owner` to the offset
+  /// `dest`. The addresses of the contents stay the same. The function works page by page, so that
+  /// it needs memory for only one page. Without this memory, it releases each page before it writes
+  /// the new one. Returns false if nothing was moved.
   bool move(const segment& owner, std::size_t source, std::size_t dest) {
-    // A write beyond this limit would raise SIGXFSZ.
+    // The kernel raises SIGXFSZ if a write exceeds this limit.
     rlimit limit{};
     if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < dest + size_) return false;
     for (std::size_t done = 0; done < size_; done += max_page_size) {
@@ -184,7 +186,7 @@ class mapping {
         if (may_stop) return false;
         ::usleep(1000);
       }
-      // If this fails, at most a later piece lacks the memory.
+      // If the release fails, the only effect is that a later page may lack memory.
       (void)owner.release(source + done, max_page_size);
     }
     return true;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Helpers for system calls: errors, and calls that signals interrupt.
+// system_call: helpers for the errors of system calls and for calls that signals interrupt.
 
 #include <colls/base/error.hpp>
 
@@ -18,12 +18,14 @@ auto uninterrupted(const Call& call) {
   return result;
 }
 
-/// Returns the error of this thread's last system call (errno).
+/// Returns the error of the last system call of this thread (errno).
 inline std::error_code last_error() { return {errno, std::generic_category()}; }
-/// Returns whether the last call failed only because it would block or was interrupted.
+/// Returns whether the last system call failed only because it would block or was interrupted by a
+/// signal.
 inline bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
-/// Returns whether `error` means that a limit on descriptors or memory is reached.
+/// Returns whether the errno value `error` means that a limit on descriptors or memory has been
+/// reached.
 inline bool is_resource_exhausted(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }

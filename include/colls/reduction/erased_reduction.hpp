@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Type-erased reductions: the form in which algorithms over host memory and the communicator see an
-// operation.
+// erased_reduction: reductions whose element type is erased. Communicators, and algorithms on the
+// memory of the CPU, use reductions in this form. In formulas, (+) is the operation.
 
 #include <colls/base/buffer.hpp>
 #include <colls/reduction/kernels.hpp>
@@ -12,16 +12,18 @@ namespace colls {
 
 /// An operation whose element type was erased. Algorithms call it once per segment.
 struct any_op {
-  /// out[i] = left[i] (+) right[i] for `count` elements at any byte offsets. `out` may be one of
-  /// the two inputs; otherwise it does not overlap them. Throws what a user's operation throws.
+  /// Computes out[i] = left[i] (+) right[i] for `count` elements, which may have any alignment.
+  /// `out` may be equal to `left` or `right`, but must not overlap them otherwise. Throws what an
+  /// operation of the user throws.
   void (*combine)(const void* state, void* out, const void* left, const void* right,
                   std::size_t count);
-  /// out[i] = parts[0][i] (+) ... (+) parts[inputs - 1][i] in one pass, at any byte offsets. The
-  /// result is also written to `second` unless that is null. Both may be one of the inputs. The
-  /// result has the same bits as `combine` applied input by input. Null: no such pass exists.
+  /// Computes out[i] = parts[0][i] (+) ... (+) parts[inputs - 1][i] for `count` elements of any
+  /// alignment in one pass. Also writes the result to `second` unless `second` is null. `out` and
+  /// `second` may each be one of the inputs. The result has the same bits as if `combine` were
+  /// applied to one input after another. The pointer is null if the operation has no such pass.
   void (*fold)(const void* state, void* out, void* second, const void* const* parts,
                std::size_t inputs, std::size_t count);
-  const void* state;  // the operation; it outlives every use of this object
+  const void* state;  // the operation, which must outlive every use of this object
   bool commutative;
   bool associative;
   std::uint32_t id;
@@ -31,14 +33,14 @@ struct any_op {
   }
 };
 
-// Whether an erased operation commutes is known only at run time: the selection of the algorithm
-// checks it.
+// Erased operations count as commutative at compile time. Whether they are is known only at run
+// time, when the selection of the algorithm checks it.
 template <>
 inline constexpr bool detail::combines<any_op, any_element> = true;
 template <>
 inline constexpr bool detail::commutes<any_op> = true;
 
-/// Returns whether an operation commutes; works for erased operations too.
+/// Returns whether an operation is commutative. The operation may be erased.
 template <class Op>
 constexpr bool is_commutative(const Op& op) {
   if constexpr (std::is_same_v<Op, any_op>) {
@@ -48,21 +50,22 @@ constexpr bool is_commutative(const Op& op) {
   }
 }
 
-/// A reduction in device memory: out = in[0] (+) in[1] (+) ..., with the inputs prepared and the
-/// result finished for `ranks` ranks. The result is also written to `second` unless that is null.
+/// The arguments of a reduction in device memory, the memory of a GPU. The reduction prepares the
+/// inputs, computes out = in[0] (+) in[1] (+) ..., and finishes the result for `ranks` ranks. It
+/// also writes the result to `second` unless `second` is null.
 struct device_pass {
   const void* const* in;
   std::size_t inputs;
   void* out;
   void* second;
   std::size_t count;
-  int ranks;  // 0: not finished
+  int ranks;  // the number of ranks, or 0 if the result is not finished
   stream_ref stream;
-  bool is_prepared = false;  // the inputs have been prepared already
+  bool is_prepared = false;  // whether the inputs have been prepared already
 };
 
-/// A reduction over ranks on different devices, which write to each other's peer buffers
-/// (cuda/one_shot.cuh).
+/// The arguments of a reduction over ranks on different devices. The ranks write to each other's
+/// peer buffers, which are device memory that all of them have mapped (see cuda/one_shot.cuh).
 struct device_one_shot {
   std::byte* const* buffers;  // the peer buffers of all ranks, as mapped by this rank
   int ranks;
@@ -70,56 +73,63 @@ struct device_one_shot {
   const void* in;
   void* out;
   std::size_t count;
-  bool is_two_shot;          // true: each rank reduces a share first; false: each reduces all
-  std::size_t max_blocks;    // of threads
-  std::uint64_t sequence;    // number of this reduction, from 1 on
-  std::uint64_t* timed_out;  // pinned; set to `sequence` by a kernel that stops waiting
-  unsigned max_polls;        // of a flag, before the kernel stops waiting
+  bool is_two_shot;          // whether each rank first reduces only a share, and not all
+  std::size_t max_blocks;    // the largest number of blocks of threads
+  std::uint64_t sequence;    // the number of this reduction, counted from 1
+  std::uint64_t* timed_out;  // pinned memory; a kernel that stops waiting writes `sequence` to it
+  unsigned max_polls;        // the number of polls of a flag before the kernel stops waiting
   stream_ref stream;
 };
 
-/// A reduction for one combination of element type, accumulate type and operation.
+/// A reduction for one combination of element type, accumulate type (the type in which elements are
+/// combined) and operation. The working buffer is the buffer in which partial results are combined.
 struct reduction {
-  any_op op;  // over the working buffer's elements
+  any_op op;  // combines elements of the working buffer
   std::uint32_t storage_size;
   std::uint32_t storage_align;
-  std::uint32_t accumulate_size;  // bytes of an element of the working buffer
+  std::uint32_t accumulate_size;  // the size of an element of the working buffer
   std::uint32_t storage_id;
-  std::uint32_t accumulate_id;  // type in which elements are combined
-  std::uint32_t state_size;     // of the operation; 0: it has no state, `op.state` stays valid
+  std::uint32_t accumulate_id;  // the accumulate type
+  /// The size of the object `*op.state`, or 0 if the operation has no state. If it has none,
+  /// `op.state` stays valid.
+  std::uint32_t state_size;
 
-  /// Converts the user's elements to those of the working buffer. Input and output are the same or
-  /// do not overlap. Null: no conversion is needed.
+  /// Converts the elements of the user to elements of the working buffer. Input and output must be
+  /// equal or must not overlap. The pointer is null if no conversion is needed.
   void (*prepare)(const void* state, void* accumulate_out, const void* storage_in, std::size_t n);
-  /// Converts the result in the working buffer to the user's elements, for a reduction over `ranks`
-  /// ranks. Null: no conversion is needed.
+  /// Converts the result in the working buffer to elements of the user, for a reduction over
+  /// `ranks` ranks. The pointer is null if no conversion is needed.
   void (*finish)(const void* state, void* storage_out, const void* accumulate_in, std::size_t n,
                  int ranks);
 
-  /// Prepares, combines and finishes up to 8 inputs in the user's element type with a kernel on the
-  /// thread's current device. Null: the CPU does it.
+  /// Prepares, combines and finishes up to 8 inputs in the element type of the user, with a kernel
+  /// on the current device of the thread. The pointer is null if there is no such kernel; the CPU
+  /// then reduces.
   void (*run_on_device)(const void* state, const device_pass& pass) = nullptr;
-  /// Performs an all_reduce with kernels that wait for each other. Null: there is no such kernel.
+  /// Performs an all_reduce with kernels that wait for each other. The pointer is null if there are
+  /// no such kernels.
   void (*run_one_shot_on_device)(const void* state, const device_one_shot& shot) = nullptr;
 
-  /// Returns whether the user's elements are combined as they are, without `prepare` and `finish`.
+  /// Returns whether the elements of the user are combined as they are, without `prepare` and
+  /// `finish`.
   bool is_plain() const {
     return prepare == nullptr && finish == nullptr && accumulate_size == storage_size;
   }
 };
 
-/// Stands for the default accumulate type of an operation and an element type: float for sums and
-/// products of float16 and bfloat16, otherwise the element type.
+/// A placeholder for the default accumulate type of an operation and an element type. This type is
+/// float for sums and products of float16 and bfloat16. For other built-in operations and element
+/// types it is the element type.
 struct automatic_accumulate {};
 
 namespace detail {
 
-/// `launch(state, pass)` is the value of `reduction::run_on_device`.
-/// <colls/cuda/reduce.cuh> defines it.
+/// The kernel of a reduction. `reduction::run_on_device` points to its member function
+/// `launch(state, pass)`. <colls/cuda/reduce.cuh> defines this template.
 template <class T, class Op>
 struct device_kernel;
-/// `launch(state, shot)` is the value of `reduction::run_one_shot_on_device`.
-/// <colls/cuda/one_shot.cuh> defines it.
+/// The kernel of a reduction between devices. `reduction::run_one_shot_on_device` points to its
+/// member function `launch(state, shot)`. <colls/cuda/one_shot.cuh> defines this template.
 template <class T, class Op>
 struct one_shot_kernel;
 
@@ -154,8 +164,8 @@ reduction erase_as(const Op& op) {
 }  // namespace detail
 
 /// Returns the reduction of elements of type T by `op`. `op` must outlive every use of the result.
-/// The working buffer holds the accumulate type, and results are rounded to T once. With
-/// wire::storage the working buffer holds T, and each combination is rounded.
+/// The working buffer has elements of the accumulate type, and results are rounded to T once. With
+/// wire::storage, the working buffer has elements of type T, and each combination is rounded.
 template <class T, class Accumulate = automatic_accumulate, class Op>
 reduction erase(const Op& op, wire format = wire::accumulate) {
   using compute = std::conditional_t<std::is_same_v<Accumulate, automatic_accumulate>,
@@ -172,8 +182,8 @@ reduction erase(const Op&& op, wire format = wire::accumulate) = delete;
 
 namespace detail {
 
-/// Returns the reduction by an operation without state. It is created once in the program and keeps
-/// its own copy of the operation.
+/// Returns the reduction by an operation without state. This reduction is created once per program
+/// and refers to its own copy of the operation.
 template <class T, class Op>
 const reduction& cached_reduction(const Op& op, wire format) {
   static_assert(std::is_empty_v<Op>);

@@ -2,17 +2,19 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Loops of reductions over host memory. Built-in operations on built-in types are compiled for
-// several instruction sets; the version to run is selected when a reduction is created.
+// kernels: the loops of reductions over the memory of the CPU. Loops with built-in operations on
+// built-in types are compiled for several instruction sets. The version to run is selected when a
+// reduction is created.
 
 #include <colls/reduction/simd.hpp>
 
 #include <initializer_list>
 
-// Attributes of functions that the compiler vectorises at every optimisation level except -O0, and,
-// for x86-64, of functions compiled for instruction sets beyond the program's own. No loop adds to
-// a product, which only some sets would round once, so all versions give the same bits (for a NaN:
-// a NaN).
+// The following macros are attributes of loops and functions that the compiler vectorises at every
+// optimisation level except -O0 and, on x86-64, of functions that are compiled for instruction sets
+// beyond that of the program. All versions give the same bits, except that NaNs may differ. This
+// holds because no loop adds to a product, which some instruction sets would round only once (fused
+// multiply-add).
 #if defined(__clang__)
 #define COLLS_DETAIL_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #define COLLS_DETAIL_SHORT _Pragma("clang loop vectorize(disable) unroll(disable)")
@@ -30,7 +32,8 @@
 #define COLLS_DETAIL_DISPATCH 0
 #endif
 
-// Sanitizers and low optimisation levels do not vectorise the loops; the warning is harmless.
+// With sanitizers and at low optimisation levels, clang does not vectorise the loops and warns of
+// this. The warning is harmless.
 #if defined(__clang__)
 #pragma clang diagnostic push
 #pragma clang diagnostic ignored "-Wpass-failed"
@@ -38,7 +41,7 @@
 
 namespace colls::detail {
 
-/// Access to elements at any byte offset, as in packed buffers.
+/// Access to elements of any alignment, as in packed buffers.
 struct packed_elements {
   template <class T>
   [[gnu::always_inline]] static inline T get(const void* data, std::size_t i) {
@@ -61,8 +64,8 @@ struct packed_elements {
   }
 };
 
-/// Access to aligned elements. Compilers copy packed structs as integers, and such a load stalls if
-/// the struct was stored member by member (no store forwarding).
+/// Access to aligned elements. Packed access would be slower: compilers copy a packed struct as an
+/// integer, and such a load stalls if the members were stored one by one (no store forwarding).
 struct aligned_elements {
   template <class T>
   [[gnu::always_inline]] static inline const T& get(const void* data, std::size_t i) {
@@ -82,8 +85,8 @@ inline std::size_t misaligned(const void* address, std::size_t alignment) {
   return reinterpret_cast<std::uintptr_t>(address) % alignment;
 }
 
-/// Returns the operation behind `state`. A stateless operation is constructed here instead, so the
-/// code does not depend on the pointer.
+/// Returns the operation to which `state` points. For a stateless operation, returns a new object
+/// instead, so that the code does not depend on the pointer.
 template <class Op>
 [[gnu::always_inline]] inline decltype(auto) operation_of(const void* state) {
   if constexpr (std::is_empty_v<Op> && std::is_default_constructible_v<Op>) {
@@ -93,8 +96,8 @@ template <class Op>
   }
 }
 
-/// Returns the number of elements before `out` reaches a cache line boundary; 0 for short loops,
-/// which do not gain from alignment.
+/// Returns the number of elements from `out` up to the next cache line boundary. Returns 0 for
+/// short loops, which do not gain from alignment, and if no element begins at a boundary.
 template <class T>
 [[gnu::always_inline]] inline std::size_t head(const void* out, std::size_t count) {
   constexpr std::size_t line = 64;
@@ -103,7 +106,7 @@ template <class T>
   return (line - past) / sizeof(T);
 }
 
-/// Runs independent iterations; the first `first` of them form a loop of their own.
+/// Runs `count` independent iterations. The first `first` iterations form a loop of their own.
 template <class Body>
 [[gnu::always_inline]] inline void vector_loop(std::size_t first, std::size_t count,
                                                const Body& body) {
@@ -125,7 +128,7 @@ template <class Body>
   }
 }
 
-/// Whether a loop over these element types is vectorised and compiled for each instruction set.
+/// Whether a loop over elements of these types is vectorised and compiled for each instruction set.
 template <class... Element>
 inline constexpr bool vectorises =
     ((number<Element> && !std::is_same_v<Element, long double>) && ...);
@@ -147,7 +150,8 @@ struct fold_loop;
 template <class Loop, isa Set>
 constexpr auto version();
 
-/// out = left (+) right; elements of type T are combined in type Compute.
+/// The loop out[i] = left[i] (+) right[i], where (+) is the operation. Elements of type T are
+/// combined in type Compute.
 template <class T, class Compute, class Op>
 struct combine_loop {
   static constexpr bool vector =
@@ -165,7 +169,7 @@ struct combine_loop {
       const auto combine = [&](auto elements, std::size_t i) __attribute__((always_inline)) {
         const T& a = elements.template get<T>(left, i);
         const T& b = elements.template get<T>(right, i);
-        // The result is evaluated before it is stored because `out` may be an input.
+        // The result is computed before it is stored because `out` may be one of the inputs.
         const T combined =
             static_cast<T>(op(static_cast<const Compute&>(a), static_cast<const Compute&>(b)));
         elements.put(out, i, combined);
@@ -189,10 +193,11 @@ struct combine_loop {
   }
 };
 
-/// Combines `inputs` parts from left to right in type Compute and stores the result as T to `out`
-/// and, unless it is null, to `second`; both may be inputs. With rounding::each_step the result has
-/// the same bits as combine_loop applied part by part. Used only for vectorised loops: other loops
-/// are bound by computation, not by memory bandwidth.
+/// The loop that combines `inputs` parts from left to right in type Compute. It stores the result
+/// as T to `out` and to `second` unless `second` is null. `out` and `second` may each be one of the
+/// parts. With rounding::each_step, the result has the same bits as if `combine_loop` were applied
+/// to one part after another. Only loops that are vectorised gain from this loop, because
+/// computation and not memory bandwidth limits all others.
 template <class T, class Compute, class Op, rounding Rounding>
 struct fold_loop {
   static constexpr bool vector = combine_loop<T, Compute, Op>::vector;
@@ -239,8 +244,8 @@ struct fold_loop {
     }
   }
 
-  /// Combines two elements and stores them as one unit: a later load of both would stall after two
-  /// separate stores.
+  /// Combines two elements and stores the two results as one unit, because a later load of both
+  /// would stall after two separate stores.
   [[gnu::always_inline]] static inline void pair(const Op& op, void* out, void* second,
                                                  const void* const* parts, std::size_t inputs) {
     Compute sum[] = {get(parts[0], 0), get(parts[0], 1)};
@@ -267,7 +272,7 @@ struct fold_loop {
     }
   }
 
-  /// Keeps the partial results of a block in memory that fits the L1 cache.
+  /// Combines the parts block by block. The partial results of a block fit into the L1 cache.
   [[gnu::always_inline]] static inline void run_blocked(const void* state, void* out, void* second,
                                                         const void* const* parts,
                                                         std::size_t inputs, std::size_t count) {
@@ -295,8 +300,8 @@ struct fold_loop {
   }
 };
 
-/// Stands for every operation without prepare and finish: the elements are only converted, by code
-/// that is compiled once for all operations.
+/// A placeholder for every operation without `prepare` and `finish`. It only converts elements, so
+/// that conversions are compiled once for all operations.
 struct conversion : builtin_op<0> {
   template <class T>
   COLLS_INLINE constexpr T prepare(const T& input) const {
@@ -308,15 +313,16 @@ struct conversion : builtin_op<0> {
   }
 };
 
-/// Whether instructions of the processor convert float16 to float, back, or both.
+/// Whether a conversion from T to To through Compute can use the instructions of the processor that
+/// convert float16 to float, float to float16, or both.
 template <isa Set, class T, class Compute, class To>
 inline constexpr bool converts_binary16 =
     Set != isa::basic && std::same_as<Compute, float> &&
     ((std::same_as<T, float16> && (std::same_as<To, float> || std::same_as<To, float16>)) ||
      (std::same_as<T, float> && std::same_as<To, float16>));
 
-/// out[i] = convert(in[i]) from T to To, at least one of which is float16. The values are processed
-/// as blocks of floats in the L1 cache.
+/// Computes out[i] = convert(in[i]), where T or To (or both) is float16. Processes the values in
+/// blocks of floats, which fit into the L1 cache.
 template <isa Set, class T, class To, class Convert>
 [[gnu::always_inline]] inline void convert_binary16(std::byte* out, const std::byte* in,
                                                     std::size_t count, const Convert& convert) {
@@ -339,7 +345,8 @@ template <isa Set, class T, class To, class Convert>
   }
 }
 
-/// out[i] = convert(in[i]) from type T to type To through type Compute.
+/// Computes out[i] = convert(in[i]), where in[i] has type T, `convert` takes a value of type
+/// Compute, and out[i] has type To.
 template <isa Set, bool Vector, class T, class Compute, class To, class Op, class Convert>
 [[gnu::always_inline]] inline void convert_loop(void* out, const void* in, std::size_t count,
                                                 const Convert& convert) {
@@ -368,7 +375,8 @@ template <isa Set, bool Vector, class T, class Compute, class To, class Op, clas
   }
 }
 
-/// Prepares each element: from T to To through type Compute, in which the operation works.
+/// The loop that prepares each element. It converts the element from T to Compute, the type in
+/// which the operation works, and converts the prepared value to To.
 template <class T, class Compute, class To, class Op>
 struct prepare_loop {
   static constexpr bool vector = is_builtin_op<Op> && vectorises<T, Compute, To>;
@@ -384,7 +392,8 @@ struct prepare_loop {
   }
 };
 
-/// Finishes each element: from T to To through type Compute, in which the operation works.
+/// The loop that finishes each element. It converts the element from T to Compute, the type in
+/// which the operation works, and converts the finished value to To.
 template <class T, class Compute, class To, class Op>
 struct finish_loop {
   static constexpr bool vector = is_builtin_op<Op> && vectorises<T, Compute, To>;

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// reduce_into: combines several buffers into one. The memory space of the result selects the
-// overload.
+// reduce_into: combines several buffers into one. The overload depends on whether the result lies
+// in the memory of the CPU or of a GPU.
 
 #include <colls/base/buffer.hpp>
 #include <colls/reduction/erased_reduction.hpp>
@@ -12,8 +12,9 @@
 
 namespace colls {
 
-/// Afterwards out[i] = left[i] (+) right[i]. `out` may be exactly `left` or `right`. Host memory
-/// only: for `device_span` include <colls/cuda/reduce.cuh> and compile with nvcc.
+/// Computes out[i] = left[i] (+) right[i], where (+) is the operation `op`. `out` may be equal to
+/// `left` or `right`. This overload is for the memory of the CPU. For a `device_span`, include
+/// <colls/cuda/reduce.cuh> and compile with nvcc.
 template <buffer Data, class Op>
 void reduce_into(Data out, const void* left, const void* right, const Op& op) {
   static_assert(std::is_same_v<memory_space_t<Data>, host_memory>,
@@ -26,7 +27,7 @@ void reduce_into(Data out, const void* left, const void* right, const Op& op) {
   }
 }
 
-/// Returns whether `op` combines many inputs in one pass over this kind of buffer.
+/// Returns whether `op` can combine many inputs in one pass over buffers of this type.
 template <buffer Data, class Op>
 bool has_fold(const Op& op) {
   if constexpr (std::is_same_v<Op, any_op>) {
@@ -39,7 +40,8 @@ bool has_fold(const Op& op) {
 
 namespace detail {
 
-/// Combines the parts one after another, for operations without a pass over many inputs.
+/// Combines the parts one after another. Used for operations that cannot combine many inputs in one
+/// pass.
 [[gnu::noinline]] inline void reduce_one_by_one(void* out, std::size_t count, std::size_t element,
                                                 std::span<const void* const> parts,
                                                 const any_op& op, void* second) {
@@ -53,11 +55,12 @@ namespace detail {
 
 }  // namespace detail
 
-/// Afterwards out[i] = parts[0][i] (+) parts[1][i] (+) ..., combined in that order. There are two
-/// or more parts. The result is also written to `second` unless that is null. If `has_fold(op)`,
-/// both may be any of the parts; otherwise `out` may be one of the first two. A typed operation
-/// computes sums of halves in float and rounds once, as on a device; an erased operation rounds
-/// them after each step. Host memory only.
+/// Computes out[i] = parts[0][i] (+) parts[1][i] (+) ... from left to right, where (+) is the
+/// operation `op`. There must be at least two parts. Also writes the result to `second` unless
+/// `second` is null. If `has_fold(op)`, `out` and `second` may each be any of the parts; otherwise
+/// `out` may be one of the first two parts. Sums of float16 and bfloat16 are computed in float. An
+/// operation with its type rounds them once, as on a GPU; an erased operation rounds them after
+/// each step. This overload is for the memory of the CPU.
 template <buffer Data, class Op>
 [[gnu::always_inline]] inline void reduce_into(const Data& out, std::span<const void* const> parts,
                                                const Op& op, void* second = nullptr) {

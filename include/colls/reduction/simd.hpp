@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Reductions in vector registers: loads, combines and stores elements with each instruction set.
-// All sets give the same bits (for a NaN: a NaN).
+// simd: reductions in vector registers. The types in this file load, combine and store elements
+// with each instruction set. All instruction sets give the same bits, except that NaNs may differ.
 
 #include <colls/base/op.hpp>
 
@@ -11,19 +11,21 @@
 
 namespace colls::detail {
 
-/// Instruction sets for which loops are compiled; `basic` is the program's own. The last two have
-/// instructions for sums of bfloat16 and of float16.
+/// The instruction sets for which loops are compiled. `basic` is the instruction set of the
+/// program. The last two have instructions for sums of bfloat16 and for sums of float16.
 enum class isa : std::uint8_t { basic, avx2, avx512, avx512_vnni, avx512_fp16 };
 
-/// clang accepts assembly operands only inside functions of their instruction set, so it cannot use
-/// the dot product instruction.
+/// Whether loops can use the dot product instruction. With clang they cannot, because clang accepts
+/// operands of an assembly instruction only in functions that are compiled for a set with this
+/// instruction.
 #if defined(__x86_64__) && !defined(__clang__)
 #define COLLS_DETAIL_DOT_PRODUCT 1
 #else
 #define COLLS_DETAIL_DOT_PRODUCT 0
 #endif
 
-/// The widest set for which a loop that combines elements T in float has a version.
+/// The widest instruction set for which a loop that combines elements of type T in float has a
+/// version.
 template <class T>
 inline constexpr isa widest_for = isa::avx512;
 template <>
@@ -32,8 +34,8 @@ inline constexpr isa widest_for<bfloat16> =
 template <>
 inline constexpr isa widest_for<float16> = isa::avx512_fp16;
 
-/// When a sum in float is rounded to the element type: after each step, as pairwise sums are, or at
-/// the end.
+/// The time at which a sum in float is rounded to the element type: after each step, as if inputs
+/// were combined in pairs, or once at the end.
 enum class rounding : std::uint8_t { each_step, at_end };
 
 template <class Lane, std::size_t Size>
@@ -73,11 +75,12 @@ template <class Op, class Numbers>
   }
 }
 
-// Each of the following types begins with one input, adds others and stores the result. `round` has
-// the effect of storing the sum and loading it again.
+// Each of the following types has a partial result in registers. `begin` loads the first input,
+// `add` combines the partial result with another input, and `store` stores it. `round` has the same
+// effect as storing the partial result and loading it again.
 
-/// Numbers that are combined in their own type. Sums of integers use unsigned lanes, which wrap
-/// around.
+/// A partial result for numbers that are combined in their own type. Sums of integers use unsigned
+/// lanes because these wrap around.
 template <class Lane, std::size_t Size>
 struct plain_sum {
   static constexpr std::size_t size = Size;
@@ -94,8 +97,8 @@ struct plain_sum {
   [[gnu::always_inline]] void store(std::byte* dest) const { std::memcpy(dest, &sum, Size); }
 };
 
-/// bfloat16, two in each 32-bit word: the upper and the lower halves are widened to floats in
-/// place.
+/// A partial result for bfloat16. Each 32-bit word of a register has two elements. The elements in
+/// the upper and in the lower halves of the words are widened to floats separately.
 template <std::size_t Size, isa Set>
 struct brain16_sum {
   using words = lanes<std::uint32_t, Size>;
@@ -136,12 +139,13 @@ struct brain16_sum {
   }
 
  private:
-  /// Rounds each float to the nearest bfloat16, which is then the upper half of the word. The lower
-  /// half of a NaN is zero, as in all inputs, so rounding does not turn it into infinity.
+  /// Rounds each float to the nearest bfloat16, which is then the upper half of the word. Because
+  /// the lower half of a NaN is zero, as in all inputs, rounding does not turn a NaN into infinity.
   [[gnu::always_inline]] static void to_nearest(words& bits) {
     if constexpr (Set == isa::avx512_vnni) {
 #if COLLS_DETAIL_DOT_PRODUCT
-      // Adds the products of both halves: 0x7fff and the lowest bit that stays, each times one.
+      // For each word, the instruction adds the products of both halves of `halves` and `ones`.
+      // These products are 0x7fff and the lowest bit that rounding keeps.
       const words halves = (bits & 0x1'0000u) | 0x7fffu;
       words ones = {};
       ones += 0x1'0001u;
@@ -153,7 +157,8 @@ struct brain16_sum {
   }
 };
 
-/// float16 by conversion instructions, combined as `Size` bytes of floats.
+/// A partial result for float16, which conversion instructions widen to float. `Size` is the number
+/// of bytes of the floats.
 template <std::size_t Size>
 struct binary16_sum {
   using floats = lanes<float, Size>;
@@ -181,7 +186,7 @@ struct binary16_sum {
   [[gnu::always_inline]] static void narrow(halves& dest, const floats& source) {
     asm("vcvtps2ph {$0, %1, %0|%0, %1, 0}" : "=v"(dest) : "v"(source));
   }
-  /// A memory operand saves one micro-operation.
+  /// Loads with a memory operand, which saves one micro-operation.
   [[gnu::always_inline]] void begin(const std::byte* source) {
     asm("vcvtph2ps {%1, %0|%0, %1}"
         : "=v"(sum)
@@ -207,9 +212,9 @@ struct binary16_sum {
   }
 };
 
-/// float16 by instructions that add and multiply it. They round once. A sum or product in float
-/// that is then rounded to float16 has the same bits, since a float has at least two more than
-/// twice the digits of a float16.
+/// A partial result for float16 with instructions that add and multiply float16 and round once. A
+/// sum or product that is computed in float and then rounded to float16 has the same bits, because
+/// a float has at least two digits more than twice those of a float16.
 template <std::size_t Size>
 struct native16_sum {
   static constexpr std::size_t size = Size;
@@ -240,8 +245,8 @@ struct native16_sum {
   [[gnu::always_inline]] void store(std::byte* dest) const { std::memcpy(dest, &sum, Size); }
 };
 
-/// The minimum (Least) or maximum of numbers with a sign bit, compared as integer keys (see
-/// `order_key`).
+/// A partial minimum (if `Least`) or maximum of numbers with a sign bit. The numbers are compared
+/// as integer keys (see `order_key`).
 template <class T, class Key, bool Least, std::size_t Size>
 struct extreme_key {
   using keys = lanes<Key, Size>;
@@ -255,7 +260,8 @@ struct extreme_key {
   [[gnu::always_inline]] void begin(const std::byte* source) {
     std::memcpy(&best, source, Size);
     flip();
-    // A NaN at the losing end of the order becomes a NaN at the winning end.
+    // If the sign of a NaN puts it at the losing end of the order, it becomes a NaN at the winning
+    // end.
     best ^= Least ? best > infinity : best < infinity;
   }
   template <class Op>
@@ -278,7 +284,7 @@ template <class T>
 using key_of = std::conditional_t<sizeof(T) == 2, std::int16_t,
                                   std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>>;
 
-/// Converts `count` numbers from float16 to float (`widen`) or from float to float16 (`narrow`).
+/// Converts `count` numbers from float16 to float. `narrow` converts them from float to float16.
 template <class Sum>
 [[gnu::always_inline]] inline void widen(std::byte* dest, const std::byte* source,
                                          std::size_t count) {
@@ -314,7 +320,7 @@ template <class Sum>
   }
 }
 
-/// As many consecutive registers as make a cache line.
+/// A partial result in as many consecutive registers as make a cache line.
 template <class Sum, std::size_t Size = 64>
 struct line_sum {
   static constexpr std::size_t size = Size;
@@ -343,7 +349,7 @@ template <class Sum, std::size_t Size>
   requires(Size == Sum::size)
 struct line_sum<Sum, Size> : Sum {};
 
-/// Whether elements T are combined in type Compute in registers.
+/// Returns whether elements of type T can be combined in type Compute in registers.
 template <class T, class Compute, class Op, isa Set>
 constexpr bool fits_registers() {
   if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, long double> || !number<T>) {
@@ -358,8 +364,9 @@ constexpr bool fits_registers() {
   }
 }
 
-/// Returns the register type for elements T: 32-byte registers for loops bound by memory bandwidth,
-/// 64-byte registers for loops bound by computation, if the set has them.
+/// Returns the type of partial results for elements of type T. It uses 32-byte registers if memory
+/// bandwidth limits the loop, and 64-byte registers if computation limits the loop and the
+/// instruction set has such registers.
 template <class T, class Op, isa Set>
 constexpr auto register_for() {
   constexpr std::size_t plain = Set == isa::basic ? 16 : 32;
@@ -383,7 +390,7 @@ constexpr auto register_for() {
 template <class T, class Op, isa Set>
 using register_sum = typename decltype(register_for<T, Op, Set>())::type;
 
-/// Combines the bytes at `offset` of all `count` parts.
+/// Combines the elements at the byte offset `offset` of all `count` parts in `sum`.
 template <class Sum, class Op, rounding Rounding>
 [[gnu::always_inline]] inline void add_up(Sum& sum, const void* const* parts, std::size_t count,
                                           std::size_t offset) {
@@ -398,9 +405,9 @@ template <class Sum, class Op, rounding Rounding>
   }
 }
 
-/// Combines the bytes from `offset` to `size` of all `count` parts into `out` and, unless it is
-/// null, `second`, both of which may be parts. Returns the offset at which it stopped, less than
-/// Sum::size before the end.
+/// Combines the bytes from `offset` to `size` of all `count` parts. Stores the result to `out` and
+/// to `second` unless `second` is null; `out` and `second` may each be one of the parts. Stops when
+/// fewer than Sum::size bytes are left, and returns the offset of these bytes.
 template <class Sum, class Op, rounding Rounding>
 [[gnu::always_inline]] inline std::size_t add_in_registers(void* out, void* second,
                                                            const void* const* parts,
@@ -415,8 +422,9 @@ template <class Sum, class Op, rounding Rounding>
   return offset;
 }
 
-/// Combines one Sum at `offset` and stores only its bytes from `first` to `end`. The other bytes,
-/// which may have been combined before, are discarded.
+/// Combines Sum::size bytes at `offset` of all parts and stores only the bytes from `first` to
+/// `end`. Discards the other bytes, because `out` may be a part in which they have been combined
+/// before.
 template <class Sum, class Op, rounding Rounding>
 [[gnu::always_inline]] inline void add_edge(void* out, void* second, const void* const* parts,
                                             std::size_t count, std::size_t offset,

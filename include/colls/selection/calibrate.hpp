@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// calibrate: measures the cost of messages on a network by sending some.
+// calibrate: measures the cost of messages on a network with test messages, both between ranks of
+// one host (near) and between ranks of different hosts (far).
 
 #include <colls/algorithm/dissemination.hpp>
 #include <colls/algorithm/recursive_doubling.hpp>
@@ -13,23 +14,24 @@
 
 namespace colls::detail {
 
-/// The times that two ranks measured while they sent to each other.
+/// The times that two ranks measured while they sent messages to each other.
 struct sample {
   picoseconds empty = 0;    // one empty message each way
-  picoseconds burst = 0;    // `extra_messages` more of them
+  picoseconds burst = 0;    // the same with `extra_messages` more empty messages
   picoseconds full = 0;     // one message of `size` bytes each way
-  picoseconds pair = 0;     // two of them at once
-  picoseconds reduced = 0;  // one of them, reduced on arrival
+  picoseconds pair = 0;     // two messages of `size` bytes each way, at once
+  picoseconds reduced = 0;  // one message of `size` bytes each way, reduced on arrival
 
   static constexpr int extra_messages = 8;
   static constexpr std::size_t size = 256 * 1024;
 
-  /// Returns the difference, or 0 if noise has made it negative.
+  /// Returns longer - shorter, or 0 if noise has made the difference negative.
   static picoseconds difference(picoseconds longer, picoseconds shorter) {
     return longer > shorter ? longer - shorter : 0;
   }
   picoseconds per_kib() const { return difference(full, empty) / (size / 1024); }
-  /// Returns the cost per KiB of one more message. Its latency overlaps the message before it.
+  /// Returns the cost per KiB of one more message, whose latency overlaps with the message before
+  /// it.
   picoseconds per_kib_of_next() const { return difference(pair, full) / (size / 1024); }
   link_cost link() const {
     const picoseconds overhead = difference(burst, empty) / extra_messages;
@@ -37,8 +39,9 @@ struct sample {
   }
 };
 
-/// Returns the shortest time of an exchange, as the mean over several in a row. In a single
-/// exchange of two ranks that do not begin at once, the later rank finds its message waiting.
+/// Measures several series of exchanges, and returns the mean time of an exchange in the fastest
+/// series. A single exchange would seem too short if one rank began later, because that rank would
+/// find its message waiting.
 template <channel Channel, class Exchange>
 task<picoseconds> best_time(Channel net, Exchange exchange) {
   constexpr int repetitions = 4;
@@ -52,9 +55,9 @@ task<picoseconds> best_time(Channel net, Exchange exchange) {
   co_return static_cast<picoseconds>(best) * 1000 / repetitions;
 }
 
-/// Measures exchanges with `peer`, after a barrier of all ranks. `alone`: this pair has the network
-/// to itself, and all times are measured; else only `full` and `pair`. A rank whose `peer` is -1
-/// takes part in the barrier only.
+/// Measures exchanges with `peer` after a barrier of all ranks. If `alone` is true, this pair has
+/// the network to itself, and all times are measured. Otherwise only `full` and `pair` are
+/// measured. A rank whose `peer` is -1 takes part in the barrier only.
 template <channel Channel>
 task<sample> measure_exchanges(Channel net, int peer, bool alone) {
   co_await dissemination::barrier(net);
@@ -94,9 +97,9 @@ task<sample> measure_exchanges(Channel net, int peer, bool alone) {
   co_return result;
 }
 
-/// Afterwards `costs` is what the slowest pairs of ranks measured, equal on all ranks: first pairs
-/// on one host, then one rank of each host with one of another host, then all ranks of each host at
-/// once.
+/// Afterwards `costs` holds, equal on all ranks, the costs that the slowest pairs of ranks have
+/// measured. First pairs of ranks on one host measure, then one rank of each host with a rank of
+/// another host, and then all ranks of each host at once.
 template <channel Channel>
 task<> calibrate(Channel net, network_cost& costs) {
   const node_map& map = net.nodes();

@@ -2,20 +2,21 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// cost_model: the cost of a call by each algorithm, in closed form. Messages and bytes are summed
-// over all ranks; the time is that of the critical path. docs/algorithms.md has the same as a
-// table.
+// cost_model: predicts the cost of a call with each algorithm, in closed form. Messages and bytes
+// are summed over all ranks, and the time is that of the critical path (the longest chain of
+// messages). docs/algorithms.md has a table of the same formulas.
 //
-// All arithmetic is on integers, so ranks that different compilers have built choose the same.
+// All arithmetic uses integers, so that ranks built by different compilers select the same
+// algorithm.
 
 #include <colls/algorithm/direct_thresholds.hpp>
 #include <colls/base/loggp_trees.hpp>
 
 namespace colls {
 
-/// The costs of a call of one collective on `bytes` in the whole vector (of one rank for
-/// all_to_all) between `ranks` ranks. `per_host` of them share each host, side by side; the last
-/// host may have fewer. Chunks are taken as equally long.
+/// The costs of a call of one collective between `ranks` ranks. `bytes` is the length of the whole
+/// vector, or for all_to_all the length of one rank's vector. `per_host` consecutive ranks share
+/// each host; the last host may have fewer ranks. All chunks are assumed to have the same length.
 class cost_model : detail::loggp_trees {
  public:
   /// A collective and the function that computes its costs.
@@ -25,7 +26,7 @@ class cost_model : detail::loggp_trees {
     static constexpr pricing of() {
       return {Coll, &cost_model::call_phase<Coll>};
     }
-    /// Finds the function of a collective that is known at run time.
+    /// Returns the pricing of a collective that is known only at run time.
     static constexpr pricing of(collective coll) {
       switch (coll) {
         case collective::barrier:
@@ -68,7 +69,7 @@ class cost_model : detail::loggp_trees {
                        int ranks, int per_host)
       : loggp_trees(net, bytes, ranks, per_host), pricing_(price) {}
 
-  /// Returns the cost of the call by that choice.
+  /// Returns the predicted cost of the call with the algorithm and the parameters of `choice`.
   constexpr cost predict(const algorithm_choice& choice) const {
     const phase all = ranks_ > 1 ? call_phase(choice) : phase();
     const cost chain = finish(all);
@@ -79,8 +80,8 @@ class cost_model : detail::loggp_trees {
     return {chain.messages, chain.bytes, max(chain.time, waited + busy_time(all))};
   }
 
-  /// Returns the bytes of the longest part that the algorithm cuts into segments, or 0 if it does
-  /// not use segments.
+  /// Returns the length in bytes of the longest part that the algorithm cuts into segments, or 0 if
+  /// the algorithm does not use segments.
   constexpr std::uint64_t segmented_bytes(algorithm algo) const {
     switch (algo) {
       case algorithm::ring:
@@ -106,7 +107,8 @@ class cost_model : detail::loggp_trees {
     return colls::is_short_vector(pricing_.operation, n_, ranks_);
   }
 
-  // The costs of one collective: only those that a program calls are compiled.
+  // Computes the cost of one collective. A program compiles only the functions of the collectives
+  // that it calls.
   template <collective Coll>
   constexpr phase call_phase(const algorithm_choice& choice) const {
     if constexpr (Coll == collective::barrier) return barrier(choice);
@@ -176,19 +178,19 @@ class cost_model : detail::loggp_trees {
     }
     return choice.id == algorithm::linear ? star_out(chunk_) : chunk_tree(direction::down);
   }
-  // A long gather or scatter by `direct`.
+  // Returns the cost of a gather or a scatter of a long vector by `direct`.
   constexpr phase rooted_exchange() const {
     const phase both =
         batch(star_in(descriptor_bytes) + phase{p_ - 1, (p_ - 1) * descriptor_bytes});
     return both + (has_windows() ? window_access(star_in(0), 2 * chunk_, p_ - 1) : star_in(chunk_));
   }
 
-  /// Adds bytes that a rank on the critical path reduces.
+  /// Returns `moved` with additional bytes that a rank on the critical path reduces.
   constexpr phase reduced(phase moved, std::uint64_t bytes) const {
     moved.path_bytes += bytes;
     return moved;
   }
-  /// Adds bytes that every rank copies.
+  /// Returns `moved` with additional bytes that every rank copies.
   constexpr phase copied(phase moved, std::uint64_t bytes) const {
     moved.path_bytes += bytes;
     moved.copied += p_ * bytes;
@@ -238,7 +240,9 @@ class cost_model : detail::loggp_trees {
         phase sum{messages, messages * n_, 0, rounds * n_};
         for (int bit = 0; bit < cube_rounds(); ++bit) sum.critical_path += cube_hop(n_, bit);
         if (folded_ranks() == 0) return sum;
-        // If few ranks fold, no chain of messages has a fold at both its start and its end.
+        // The ranks beyond a power of two fold: they send their vector to a neighbour first and
+        // receive the result last. If few ranks fold, no chain of messages begins and ends with a
+        // fold.
         const bool has_both = 2 * folded_ranks() > corners;
         sum.critical_path += fold(n_) + (has_both ? fold(n_) : gap(n_));
         return reduced(sum, n_);
@@ -269,7 +273,8 @@ class cost_model : detail::loggp_trees {
   constexpr phase hierarchical() const {
     const int host_ranks = is_one_host() ? ranks_ : per_host_;
     const int host_count = static_cast<int>(hosts());
-    // The ranks of the last host, which may have fewer; on each host that many share the data.
+    // The number of ranks on the last host, which may be smaller than on the other hosts. On each
+    // host this many ranks share the data.
     const int sharing = ranks_ - (host_count - 1) * host_ranks;
     const std::uint64_t share = (n_ + number(sharing) - 1) / number(sharing);
     const std::uint64_t piece = (share + number(host_count) - 1) / number(host_count);
@@ -338,7 +343,8 @@ class cost_model : detail::loggp_trees {
       case algorithm::pairwise:
         return pairwise_rounds(chunk_);
       case algorithm::bruck: {
-        // The longest message of a round has the blocks whose distances have the digit 1 at `step`.
+        // The longest message of a round consists of the blocks whose distances, in base `radix`,
+        // have the digit 1 at the position of `step`.
         std::uint64_t packed = 0;
         const auto longest_message = [&](int step) {
           const std::uint64_t unit = number(step);
@@ -367,8 +373,8 @@ class cost_model : detail::loggp_trees {
         phase sum;
         for (int far = 1; far < ranks_; far *= 2) {
           sum.messages += number(ranks_ - far);
-          // The sender on the critical path of the last round has received nothing: this message
-          // follows its previous one after a gap.
+          // The sender on the critical path of the last round has received nothing before, so its
+          // message follows its previous message after a gap (the time before it can send again).
           sum.critical_path +=
               2 * far <= ranks_ ? shift_hop(n_, far, 2 * far >= per_host_) : gap(n_);
           sum.path_bytes += n_;
@@ -388,7 +394,8 @@ class cost_model : detail::loggp_trees {
         }
         if (has_windows()) {
           phase sum = descriptor_exchange() + window_access_by_all(2 * n_);
-          // Every line is written by all ranks, so it comes from another core's cache.
+          // All ranks write each cache line, so a rank reads the line from the cache of another
+          // core.
           sum.window_bytes = sum.window_bytes * p_ / 2;
           ++sum.time_slices;
           return sum;

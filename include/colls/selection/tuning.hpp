@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// tuning: chooses the algorithm and its parameters with the least predicted time. A choice depends
-// only on values that all ranks know: the call, the ranks, and costs that they have agreed on.
+// tuning: selects the algorithm and the parameters with the shortest predicted time. A choice
+// depends only on values that are equal on all ranks (the call, the ranks, and the costs that the
+// ranks have agreed on), so all ranks make the same choice.
 
 #include <colls/algorithm/selection_query.hpp>
 #include <colls/base/error.hpp>
@@ -14,20 +15,21 @@
 
 namespace colls {
 
-/// The predicted cost of a call by one algorithm.
+/// The predicted cost of a call with one algorithm.
 struct prediction {
   algorithm_choice choice;
   colls::cost cost;
 };
 
-/// The choice for a call, and the predictions for all algorithms that can do it, best first.
+/// The choice for a call, and the predictions for all algorithms that can perform the call, the
+/// fastest first.
 struct explanation {
   selection_query query;
   algorithm_choice chosen;
   std::vector<prediction> predictions;
 };
 
-/// Returns lines of text: the choice, and the predicted time of each algorithm.
+/// Returns lines of text with the choice and the predicted time of each algorithm.
 inline std::string to_text(const explanation& choices) {
   detail::line first;
   first.add("%s of %llu B over %d ranks: %s", name(choices.query.operation),
@@ -47,20 +49,20 @@ inline std::string to_text(const explanation& choices) {
   return text;
 }
 
-/// The costs of a communicator's network, and the choices that follow from them.
+/// The costs of a communicator's network, and the choices that follow from these costs.
 class tuning {
  public:
   const network_cost& costs() const { return net_; }
   int ranks_on_host() const { return on_host_; }
   /// Sets the costs. They must be equal on all ranks, and no call may be in flight. `ranks_on_host`
-  /// is the number of consecutive ranks that share a host; 0: all.
+  /// is the number of consecutive ranks that share a host, or 0 if all ranks share one host.
   void set(const network_cost& net, int ranks_on_host = 0) {
     net_ = net;
     on_host_ = ranks_on_host;
   }
 
-  /// Returns the best parameters of the algorithm `choice.id`, and their cost. Parameters of
-  /// `choice` that are not 0 are kept.
+  /// Returns the best parameters for the algorithm `choice.id` and the predicted cost. Parameters
+  /// of `choice` that are not 0 are kept.
   prediction predict(const selection_query& query, algorithm_choice choice,
                      const cost_model::pricing& price) const {
     const cost_model model(net_, price, query.bytes, query.ranks,
@@ -87,9 +89,9 @@ class tuning {
     return best;
   }
 
-  /// Returns the choice with the least predicted time among the `legal` algorithms. Of equal times
-  /// it prefers `direct`, whose rounds take the fewest instructions. Parameters of `wanted` that
-  /// are not 0 are kept. `price` is that of the query's collective.
+  /// Returns the choice with the shortest predicted time among the `legal` algorithms. If times are
+  /// equal, prefers `direct`, because its rounds take the fewest instructions. Parameters of
+  /// `wanted` that are not 0 are kept. `price` is the pricing of the query's collective.
   algorithm_choice choose(const selection_query& query, const algorithm_choice& wanted,
                           algorithm_set legal, const cost_model::pricing& price) const {
     prediction best;
@@ -109,7 +111,7 @@ class tuning {
                           algorithm_set legal) const {
     return choose(query, wanted, legal, cost_model::pricing::of(query.operation));
   }
-  /// Returns the same choice with the predictions for all `legal` algorithms.
+  /// Returns the same choice together with the predictions for all `legal` algorithms.
   explanation explain(const selection_query& query, const algorithm_choice& wanted,
                       algorithm_set legal) const {
     explanation result{query, {}, {}};
@@ -137,8 +139,8 @@ class tuning {
   static constexpr int max_lanes = 16;
   static constexpr std::uint64_t max_segment = 2 << 20;
 
-  /// Calls `consider` for the whole part and for segments of each power of two, each with 1, 2, 4,
-  /// ... lanes.
+  /// Calls `consider` without segments and with segments of each power of two, in each case with 1,
+  /// 2, 4, ... lanes.
   template <class Consider>
   void for_each_segmentation(const cost_model& model, algorithm_choice choice,
                              const Consider& consider) const {

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// source/base: compiles errors, the log, the tag matcher and the reductions that programs use most.
+// source/base: a part of source.hpp for separate compilation. It compiles errors, the log, the tag
+// matcher and the most common reductions.
 
 #include <colls/reduction/erased_reduction.hpp>
 

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// source/inproc: compiles the communicator of ranks that are coroutines of one thread.
+// source/inproc: a part of source.hpp for separate compilation. It compiles the communicator whose
+// ranks are coroutines of one thread.
 
 #include <colls/inproc.hpp>
 

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// source/interprocess: compiles the communicator of ranks that are processes.
+// source/interprocess: a part of source.hpp for separate compilation. It compiles the communicator
+// whose ranks are processes.
 
 #include <colls/interprocess.hpp>
 #include <colls/world.hpp>

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The circulant graph: ceil(log2 p) rounds for any number of ranks, without a folding step.
+// circulant: communication patterns on the circulant graph, which take ceil(log2 p) rounds for any
+// number p of ranks and need no folding step.
 
 #include <colls/base/pattern.hpp>
 
@@ -11,9 +12,10 @@
 namespace colls::pattern {
 
 /// The circulant graph of Träff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms"
-/// (2024). Block i belongs to the rank i steps ahead. Reduce-scatter, rounds counting up: send the
-/// blocks `sent` to `dest`, and add the blocks received from `source` to the blocks `kept`.
-/// All-gather reverses the rounds, receiving from `dest` and sending to `source`.
+/// (2024). Block i belongs to the rank that is i steps ahead. In a reduce-scatter the rounds count
+/// up, and in each round a rank sends the blocks `sent` to `dest` and adds the blocks that it
+/// receives from `source` to the blocks `kept`. In an all-gather the rounds count down, and in each
+/// round a rank receives from `dest` and sends to `source`.
 struct circulant {
   int rank;
   int size;
@@ -22,7 +24,7 @@ struct circulant {
   constexpr circulant(int my_rank, int ranks)
       : rank(my_rank), size(ranks), rounds(doubling_rounds(ranks)) {}
 
-  /// Returns the number of unfinished blocks before this round: ceil(size / 2^round).
+  /// Returns ceil(size / 2^round), the number of unfinished blocks before this round.
   constexpr int level(int round) const { return ((size - 1) >> round) + 1; }
   constexpr int skip(int round) const { return level(round + 1); }
   constexpr int dest(int round) const { return shifted_rank(rank, skip(round), size); }
@@ -31,15 +33,17 @@ struct circulant {
   constexpr rank_range kept(int round) const { return {0, level(round) - skip(round)}; }
 };
 
-/// Broadcast of blocks from a root over the circulant graph. Each rank sends one block and receives
-/// one block per round, in blocks - 1 + ceil(log2 size) rounds, and no rank receives a block twice.
-/// Träff, "Optimal broadcast schedules in logarithmic time" (2024).
+/// The broadcast of blocks from a root over the circulant graph, as in Träff, "Optimal broadcast
+/// schedules in logarithmic time" (2024). It takes blocks - 1 + ceil(log2 size) rounds. In each
+/// round a rank sends at most one block and receives at most one. No rank receives a block twice.
 ///
-/// Round i uses the (i mod L)-th skip, where L = ceil(log2 size). The schedule of received blocks
-/// repeats every L rounds with block numbers L higher, so L numbers (the arrivals) describe it. A
-/// block below 0 is not sent. A block above the last stands for the last block, of which only the
-/// first arrival counts. A rank sends the block that the destination receives, so it computes the
-/// arrivals of its L neighbours: O(L^2) in all.
+/// Round i uses the skip with the index i mod L, where L = ceil(log2 size). A skip is a distance
+/// between two ranks that exchange blocks. The schedule of the blocks that a rank receives repeats
+/// every L rounds with block numbers that are higher by L. Therefore L numbers, the arrivals,
+/// describe this schedule. A block with a negative number is not sent. A number above that of the
+/// last block stands for the last block, of which only the first arrival counts. A rank sends the
+/// block that the destination receives, so it computes the arrivals of its L destinations too. This
+/// takes O(L^2) time in all.
 class circulant_broadcast {
  public:
   int rounds;
@@ -65,12 +69,13 @@ class circulant_broadcast {
 
   constexpr int dest(int round) const { return shifted_rank(rank_, skip(slot(round)), size_); }
   constexpr int source(int round) const { return shifted_rank(rank_, -skip(slot(round)), size_); }
-  /// Returns the block sent to `dest` in this round; -1: none.
+  /// Returns the block that this rank sends to `dest` in this round, or -1 if it sends none.
   constexpr int sent(int round) const {
     const int k = slot(round);
     return block_in(round, sent_[k], last_sent_[k]);
   }
-  /// Returns the block received from `source` in this round; -1: none.
+  /// Returns the block that this rank receives from `source` in this round, or -1 if it receives
+  /// none.
   constexpr int received(int round) const {
     return block_in(round, received_[slot(round)], last_received_);
   }
@@ -98,7 +103,7 @@ class circulant_broadcast {
     arrivals all;
     const int relative = shifted_rank(rank, -root_, size_);
     if (relative == 0) {
-      for (int k = 0; k < period_; ++k) all.block[k] = -rounds - period_;  // never
+      for (int k = 0; k < period_; ++k) all.block[k] = -rounds - period_;  // never sent
       return all;
     }
     search paths{*this, relative + size_, 2 * size_, all};
@@ -113,18 +118,20 @@ class circulant_broadcast {
     return all;
   }
 
-  /// Searches paths from the root to the goal. A path is a sum of skips, whose partial sums are the
-  /// ranks that a block passes; ranks closest to the goal come first. The k-th arrival is the first
-  /// skip of the path to a rank at least the k-th skip before the goal. No skip is used twice.
+  /// A search for paths from the root to `goal`. A path is a sum of skips, and its partial sums are
+  /// the ranks that a block passes. The search visits ranks closest to the goal first. The k-th
+  /// arrival is the index of the smallest skip of the path to a rank that lies at least the k-th
+  /// skip before the goal. A skip that is the arrival of one path is not used in later paths.
   struct search {
     const circulant_broadcast& graph;
     int goal;
-    int limit;  // ranks from here on are finished
+    int limit;  // the search has finished this rank and all later ones
     arrivals& result;
     int k = 0;
     std::uint64_t used = 0;
 
-    /// Finds the block of which this rank is the first receiver in its part of the graph.
+    /// Returns the block of which this rank is the first receiver in its part of the graph, and
+    /// marks the skip of this block as used.
     constexpr int find_own(int relative) {
       int smallest = graph.period_;
       for (int e = graph.period_; e-- > 0 && relative > 0;) {
@@ -136,7 +143,7 @@ class circulant_broadcast {
       return smallest;
     }
 
-    /// Examines the ranks that can be reached from `position` with skips up to `longest`.
+    /// Visits the ranks that can be reached from `position` by skips with indices up to `longest`.
     constexpr void search_from(int position, int longest) {
       for (int e = longest; e >= 0; --e) {
         if ((used >> e & 1) != 0) continue;
@@ -157,7 +164,7 @@ class circulant_broadcast {
   int root_;
   int period_;
   int last_block_;
-  int skipped_rounds_ = 0;  // rounds of the first period in which no block would move
+  int skipped_rounds_ = 0;  // the rounds of the first period in which no block would move
   int last_received_ = 0;
   int received_[max_period] = {};
   int sent_[max_period] = {};

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Tree patterns: for data that moves from or to one root.
+// trees: tree patterns for data that moves from a root to all ranks, or from all ranks to a root.
 
 #include <colls/base/pattern.hpp>
 
@@ -10,24 +10,25 @@
 
 namespace colls::pattern {
 
-/// A k-nomial tree with root `root`, where k is the radix; radix 2 gives a binomial tree. Relative
-/// ranks count from the root, modulo size. The parent of r is r with its lowest non-zero digit set
-/// to 0. So the subtree of r is r, r + 1, ..., r + subtree - 1, and the subtrees of its children 0,
-/// 1, ... follow r in this order. None but the last is shorter than the one before. Therefore a
-/// gather into relative order is contiguous, and own (+) child 0 (+) child 1 (+) ... is in relative
-/// rank order, which is rank order if the root is rank 0. A broadcast sends to the last child
-/// first.
+/// A k-nomial tree, where k is the radix; radix 2 gives a binomial tree. A relative rank is the
+/// distance of a rank from the root, modulo the number of ranks. The parent of the relative rank r
+/// is r with its lowest non-zero digit in radix k set to 0. So the subtree of r consists of r, r +
+/// 1, ..., r + subtree - 1, and the subtrees of its children 0, 1, ... follow r in this order. No
+/// subtree except the last is shorter than the one before. Therefore a gather in the order of
+/// relative ranks is contiguous. A reduction with the operation (+) computes own (+) child 0 (+)
+/// child 1 (+) ... in the order of relative ranks, which is rank order if the root is rank 0. A
+/// broadcast sends to the last child first.
 class knomial_tree {
  public:
   int relative;
-  int parent = -1;  // -1 at the root
+  int parent = -1;  // the rank of the parent, or -1 at the root
   int children = 0;
-  int subtree;  // number of ranks in it, including this rank
+  int subtree;  // the number of ranks in the subtree of this rank, including this rank
 
   constexpr knomial_tree(int rank, int size, int root, int radix)
       : relative(shifted_rank(rank, -root, size)), size_(size), root_(root), radix_(radix) {
-    // The digits below the lowest non-zero digit of `relative` belong to children; at the root all
-    // digits do.
+    // The digits of `relative` below its lowest non-zero digit belong to its children. At the root,
+    // all digits belong to children.
     std::int64_t unit = 1;
     while (unit < size && relative / unit % radix == 0) unit *= radix;
     if (relative != 0) {
@@ -62,8 +63,9 @@ class knomial_tree {
   int radix_;
 };
 
-/// A node of a binary tree whose in-order traversal is the order of the relative ranks, so
-/// left (+) own (+) right is in that order at each node. -1: none.
+/// A node of a binary tree whose in-order traversal visits the relative ranks in order. Therefore a
+/// reduction with the operation (+) computes left (+) own (+) right in this order at each node. The
+/// value -1 means that there is no such rank.
 struct in_order_node {
   int parent;
   int left;
@@ -72,14 +74,16 @@ struct in_order_node {
   friend constexpr bool operator==(const in_order_node&, const in_order_node&) = default;
 };
 
-/// The chain root, root + 1, ..., modulo size; the next rank is the left child.
+/// Returns the node of `rank` in the chain root, root + 1, ..., modulo size. The left child of a
+/// rank is the next rank of the chain.
 constexpr in_order_node chain_from_root(int rank, int size, int root) {
   const ring circle(rank, size);
   return {rank == root ? -1 : circle.prev, circle.next == root ? -1 : circle.next, -1};
 }
 
-/// The chain root + 1, root + 2, ..., root, modulo size. With `in_order`, two chains that meet at
-/// the root: 0, 1, ..., root and size - 1, size - 2, ..., root.
+/// Returns the node of `rank` in the chain root + 1, root + 2, ..., root, modulo size. With
+/// `in_order`, there are two chains instead, which meet at the root: 0, 1, ..., root and size - 1,
+/// size - 2, ..., root.
 constexpr in_order_node chain_to_root(int rank, int size, int root, bool in_order) {
   const ring circle(rank, size);
   if (!in_order) {
@@ -92,12 +96,12 @@ constexpr in_order_node chain_to_root(int rank, int size, int root, bool in_orde
           rank < size - 1 && rank >= root ? circle.next : -1};
 }
 
-/// Two binary trees with the same root. Sanders, Speck, Träff, "Two-tree algorithms for full
+/// Two binary trees with the same root, as in Sanders, Speck, Träff, "Two-tree algorithms for full
 /// bandwidth broadcast, reduction and scan" (2009). Each tree carries half of the data. Except for
-/// the root and one rank below it, no rank has children in both trees. Relative rank r has the
-/// label r in the first tree and r - 1 in the second. Labels 1, 2, ... form the tree in which the
-/// height of a label is its number of trailing zero bits, so odd labels are leaves. Labels 0 and -1
-/// form a chain above its top.
+/// the root and one rank below it, no rank has children in both trees. The relative rank r has the
+/// label r in the first tree and the label r - 1 in the second. The labels 1, 2, ... form a tree in
+/// which the height of a label is the number of its trailing zero bits, so that odd labels are
+/// leaves. The labels 0 and -1 form a chain above the top of this tree.
 struct double_tree {
   in_order_node first;
   in_order_node second;
@@ -113,7 +117,8 @@ struct double_tree {
     const auto highest_bit = [](int bits) { return 1 << (bit_width(bits) - 1); };
     in_order_node result{-1, -1, -1};
     if (label > 0) {
-      // 2 to the height of the label. Labels label - step < x < label + step are in its subtree.
+      // `step` is 2 to the power of the height of the label. The subtree of the label consists of
+      // the labels x with label - step < x < label + step.
       const int step = label & -label;
       const int up = (label ^ step) | (2 * step);
       result.parent = rank_of(up <= last ? up : label - step);

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// A barrier between ranks of one thread whose last arriver does the work of all ranks, like the
-// completion step of std::barrier.
+// The completion barrier of the inproc transport: a barrier between ranks that run on one thread.
+// The rank that arrives last (the last arriver) does the work of all ranks, like the completion
+// function of a std::barrier, and then releases the other ranks.
 
 #include <colls/matching/tag_matcher.hpp>
 
@@ -11,12 +12,13 @@ namespace colls::inproc {
 
 class completion_barriers;
 
-/// The arrival of one rank at the barrier of all ranks of a communicator, in one lane of one
-/// operation. For the last arriver the operation ends at once. For the others it ends when the last
-/// arriver releases them.
+/// The arrival of one rank at the barrier of all ranks of a communicator. Every lane (one of the
+/// concurrent parts) of an operation has its own barrier. The last arriver does not wait. Every
+/// other rank waits until the last arriver releases it.
 class completion_barrier {
  public:
-  /// The last arriver gets `data`.
+  /// Prepares an arrival; `start` performs it. The last arriver receives the `data` of the other
+  /// ranks from `for_each_other`.
   completion_barrier(completion_barriers& barriers, tag_matcher& matcher, std::uint16_t lane,
                      void* data, operation_record& record)
       : barriers_(barriers),
@@ -38,15 +40,15 @@ class completion_barrier {
 
   /// Returns whether this rank is the last arriver.
   bool is_last() const { return arrivals_ == record_.communicator->size(); }
-  /// Calls `callback(rank, data)` for each other rank. Only the last arriver may call it.
+  /// Calls `callback(rank, data)` for each other rank. May be called only by the last arriver.
   template <class Callback>
   void for_each_other(const Callback& callback) const {
     for (const completion_barrier* other = previous_; other != nullptr; other = other->previous_) {
       callback(other->rank_, other->data_);
     }
   }
-  /// Releases the other ranks, which otherwise wait until the communicator is revoked. Only the
-  /// last arriver may call it.
+  /// Releases the other ranks, which otherwise wait until the communicator is revoked. May be
+  /// called only by the last arriver.
   inline void release();
 
  private:
@@ -71,26 +73,28 @@ class completion_barrier {
   tag_matcher& matcher_;
   operation_record& record_;
   void* data_;
-  // Copies from the record, which spare the next arrivers an access to it.
+  // The next four members are copied from the record, so that later arrivers need not access the
+  // record.
   std::uint64_t sequence_;
   std::uint64_t hash_;
   std::uint32_t communicator_;
   int rank_;
   completion* done_ = nullptr;
   completion_barrier* previous_ = nullptr;  // the previous arriver
-  int arrivals_ = 1;                        // the number of arrivers up to this one
+  int arrivals_ = 1;                        // the number of arrivers up to and including this one
   errc ec_ = {};
   std::uint16_t lane_;
   bool waiting_ = false;
 };
 
-/// The barriers of a world at which some ranks wait.
+/// The barriers of a world at which ranks are waiting.
 class completion_barriers {
  public:
-  /// Adds the next rank of the world.
+  /// Adds the matcher of the next rank. Must be called once for each rank of the world, in order.
   void add_rank(tag_matcher& matcher) { ranks_.push_back(&matcher); }
 
-  /// Ends all waiting operations of `comm`, which is one rank's communicator, with `ec`.
+  /// Completes, with the error `ec`, the operations of one rank that wait at barriers. `comm` is
+  /// the communicator of these operations, as that rank sees it.
   void fail(const communicator_state& comm, errc ec) {
     for (std::size_t i = last_arrivers_.size(); i-- > 0;) {
       const auto is_of_comm = [&](const completion_barrier& arrival) {
@@ -102,8 +106,8 @@ class completion_barriers {
       waiting->finish(ec);
     }
   }
-  /// Returns a rank of the world that waits at a barrier of a different call with the same sequence
-  /// number, or -1.
+  /// Finds a rank that waits at a barrier of a different call with the same sequence number as
+  /// `call`. Returns the number of this rank in the world, or -1 if there is no such rank.
   int find_mismatched_rank(const operation_record& call) const {
     for (const completion_barrier* const arrival : last_arrivers_) {
       const operation_record& other = arrival->record_;
@@ -114,7 +118,8 @@ class completion_barriers {
     }
     return -1;
   }
-  /// Returns the ranks of the world for which the operation `waiting` waits at barriers.
+  /// Returns the ranks that have not arrived at the barriers at which the operation `waiting`
+  /// waits. The ranks are numbered as in the world.
   std::vector<int> missing_ranks(const operation_record& waiting) const {
     const communicator_state& comm = *waiting.communicator;
     std::vector<int> ranks;
@@ -136,8 +141,9 @@ class completion_barriers {
  private:
   friend completion_barrier;
 
-  /// Adds an arriver. Returns true if its operation has ended: it is the last arriver, or it has
-  /// failed. The other arrivers of a last arriver stay listed, so that revoking ends them.
+  /// Adds an arriver. Returns true if the arriver need not wait, because it is the last one or
+  /// because its operation has failed. When the last rank arrives, the other arrivers stay in the
+  /// list, so that a revocation of the communicator can still end their operations.
   bool add(completion_barrier& arriver) {
     const auto barrier = find_barrier(arriver);
     if (barrier != last_arrivers_.end()) {
@@ -179,12 +185,13 @@ class completion_barriers {
     for (; arriver != nullptr; arriver = arriver->previous_) arriver->finish({});
   }
 
-  /// Before it waits, a rank checks the previous rank's matcher for a mismatched call. Returns
-  /// false if that rank has left or is in a different call with the same sequence number; the
-  /// communicator is then revoked. This finds some absent rank unless all of them are absent. If
-  /// the previous rank has not called yet, it checks the barriers when it waits for a message. The
-  /// check is skipped if the previous rank is `last_arriver`, as is usual since ranks mostly arrive
-  /// in their order.
+  /// Checks the matcher of the previous rank for a mismatched call before `arriver` waits. Returns
+  /// false if the previous rank has left the communicator or is in a different call with the same
+  /// sequence number; the communicator is then revoked. Since every arriver checks its predecessor,
+  /// at least one absent rank is found unless all ranks are absent. If the previous rank has not
+  /// called yet, that rank checks the barriers itself when it waits for a message. The check is
+  /// skipped if the previous rank is `last_arriver`, the last rank that has arrived. This is usual,
+  /// because ranks mostly arrive in rank order.
   bool check_rank_below(const completion_barrier& arriver,
                         const completion_barrier* last_arriver) const {
     const communicator_state& comm = *arriver.record_.communicator;
@@ -196,7 +203,8 @@ class completion_barriers {
         arriver.hash_);
   }
 
-  /// Returns the entry of the barrier at which `arriver` arrives; the end if no rank waits there.
+  /// Returns an iterator to the last arriver at the barrier at which `arriver` arrives, or the end
+  /// iterator if no rank waits at this barrier.
   std::vector<completion_barrier*>::iterator find_barrier(const completion_barrier& arriver) {
     auto barrier = last_arrivers_.begin();
     while (barrier != last_arrivers_.end() && !(*barrier)->is_same_barrier(arriver)) ++barrier;
@@ -210,8 +218,8 @@ class completion_barriers {
     return last_arriver;
   }
 
-  std::vector<tag_matcher*> ranks_;  // by rank of the world
-  // The last arriver of each barrier, which links to the previous ones.
+  std::vector<tag_matcher*> ranks_;  // indexed by the rank in the world
+  // The latest arriver at each barrier. Its `previous_` links to the earlier arrivers.
   std::vector<completion_barrier*> last_arrivers_;
 };
 

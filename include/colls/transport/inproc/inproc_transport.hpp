@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The inproc transport: all ranks are coroutines on one thread. It needs nothing of the system.
+// The inproc transport, for worlds whose ranks are coroutines on one thread. It opens no sockets
+// and starts no threads.
 
 #include <colls/channel/receive.hpp>
 #include <colls/channel/transport.hpp>
@@ -19,9 +20,10 @@ namespace colls {
 
 class inproc_world;
 
-/// One rank of an `inproc_world`. As soon as a message has both its send and its receive, it is
-/// copied once, or reduced directly from the sender's buffer. A point-to-point message up to the
-/// eager limit is buffered, so that its sender does not wait.
+/// One rank of an `inproc_world`. As soon as both the send and the receive of a message have
+/// started, the message is copied once, or reduced directly from the sender's buffer. A
+/// point-to-point message up to the eager limit is copied to a buffer, so that its sender does not
+/// wait.
 class inproc_transport final : failure_hooks {
  public:
   static constexpr bool consumes = true;
@@ -63,7 +65,7 @@ class inproc_transport final : failure_hooks {
         return true;
       }
       done_ = &done;
-      key.peer = net_.rank();  // as the receiver sees it
+      key.peer = net_.rank();  // for the receiver, the peer is the sender
       return net_.start(*this);
     }
     std::error_code result() const { return ec_; }
@@ -84,7 +86,7 @@ class inproc_transport final : failure_hooks {
     completion* done_ = nullptr;
     std::error_code ec_;
     bool waiting_ = false;
-    send_operation* next_sent_ = nullptr;  // in the sender's list of waiting sends
+    send_operation* next_sent_ = nullptr;  // links of the sender's list of waiting sends
     send_operation* prev_sent_ = nullptr;
   };
 
@@ -97,12 +99,13 @@ class inproc_transport final : failure_hooks {
   recv_operation recv(const message_key& source, mutable_bytes bytes, operation_record& record) {
     return {*this, source, bytes, record};
   }
-  /// Returns an operation that arrives at the barrier of all ranks in `lane` of the call.
+  /// Returns an operation that arrives at the barrier of all ranks. Each lane of the call has its
+  /// own barrier.
   inline inproc::completion_barrier arrive(std::uint16_t lane, void* data,
                                            operation_record& record);
 
  private:
-  /// A buffered point-to-point message, whose send has ended.
+  /// A buffered point-to-point message. Its send has already completed.
   struct buffered_send final : unexpected_message, detail::recycled {
     inproc_transport* sender = nullptr;
     tag_matcher::block copy;
@@ -149,12 +152,12 @@ class inproc_transport final : failure_hooks {
   inproc_world& world_;
   tag_matcher matcher_;
   send_operation* first_sent_ = nullptr;
-  std::size_t eager_ = 0;  // bytes sent by this rank that wait in buffers
+  std::size_t eager_ = 0;  // the bytes of this rank's messages that wait in buffers
 };
 static_assert(consuming_transport<inproc_transport>);
 static_assert(completion_barrier_transport<inproc_transport>);
 
-/// `size` ranks on this thread, and their driver.
+/// The ranks of a world that runs on one thread, and the driver (event loop) of these ranks.
 class inproc_world {
  public:
   explicit inproc_world(int size);
@@ -176,9 +179,11 @@ class inproc_world {
     return queue_.run();
   }
   void idle(unsigned) {
-    // All ranks are on this thread and none can continue: only a deadline or a device changes that.
+    // All ranks run on this thread and none of them can continue. Only an expired deadline or a
+    // device can therefore cause progress, and the sweep checks the deadlines.
     sweep();
-    // Nothing wakes a thread that waits for a device, and a sleep takes longer than many kernels.
+    // The thread does not sleep while it waits for a device, because the device cannot wake it and
+    // a sleep takes longer than many kernels.
     if (!queue_.empty() || queue_.is_watching()) return;
     const timespec duration{0, milliseconds};
     ::nanosleep(&duration, nullptr);
@@ -218,14 +223,14 @@ inline bool inproc_transport::start(send_operation& send) {
     return true;
   }
   if (!peer.matcher_.inspect(send.key, send.hash)) {
-    // `inspect` has revoked the communicator, on this rank too.
+    // At this point `inspect` has revoked the communicator, also on this rank.
     send.ec_ = send.record_.communicator->failed() ? send.record_.communicator->reason().code
                                                    : errc::mismatch;
     return true;
   }
   if (send.key.is_point_to_point() && send.size <= eager_limit &&
       eager_ + send.size <= eager_window) {
-    // One extra byte: a block of 0 bytes may be null.
+    // The copy has one extra byte, because a block of 0 bytes may be null.
     auto message = std::make_unique<buffered_send>();
     const tag_matcher::block copy = matcher_.acquire_scratch(send.size + 1);
     if (copy.memory == nullptr) {
@@ -261,8 +266,8 @@ inline bool inproc_transport::start(posted_receive& receive) {
     if (!receive.ec) receive.accept(copy.bytes(), copy.size, copy.key.peer);
     copy.drop();
   } else {
-    // Remove the send from its list first: the check or a reduction may revoke the communicator,
-    // which ends all listed sends.
+    // The send must leave its list first, because the check or a reduction may revoke the
+    // communicator, and a revocation ends all sends in the list.
     auto& send = static_cast<send_operation&>(*message);
     send.net_.remove_waiting(send);
     receive.ec = matcher_.check(receive, send.key.peer, send.size, send.hash);
@@ -273,8 +278,8 @@ inline bool inproc_transport::start(posted_receive& receive) {
   return true;
 }
 
-// A rank that waits for a message also checks the barriers for a mismatched call: a rank that waits
-// at a barrier sends no message.
+// Checks the barriers for a mismatched call when this rank waits for a message. Without this check
+// the rank could wait forever, because a rank that waits at a barrier sends no message.
 inline void inproc_transport::check_barriers(const message_key& key,
                                              const operation_record& record) {
   if (key.is_point_to_point()) return;

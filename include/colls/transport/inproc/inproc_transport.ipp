@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Implementation of inproc_transport.hpp, except for the hot path.
+// Implementation of inproc_transport.hpp, without the functions that every message calls. Those are
+// inline in the header.
 
 #include <colls/base/compiler.hpp>
 #include <colls/transport/inproc/inproc_transport.hpp>

@@ -2,8 +2,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// connection: the connection to one peer. Frames go through a socket or through ring buffers in
-// shared memory. With shared memory the socket only wakes the peer and reports its end.
+// connection: the connection of a rank to one peer. Frames go through a socket or through ring
+// buffers in shared memory. A connection through shared memory keeps its socket only to wake the
+// peer and to see when the peer closes the connection.
+//
+// Eager messages, credit, RTS and CTS are explained in frame.hpp. A goodbye is the last frame of a
+// peer that leaves the world. The shared heap of a rank is memory that its peers map. CMA
+// (cross-memory attach) reads memory of another process through the kernel.
 
 #include <colls/driver/local_socket.hpp>
 #include <colls/driver/socket.hpp>
@@ -24,27 +29,29 @@
 
 namespace colls::interprocess {
 
-/// What a connection reports to its transport.
+/// The interface through which a connection reports events to its transport.
 class connection_owner {
  public:
-  /// A frame has arrived; `payload` is that of a control frame.
+  /// Called when a frame has arrived. If it is a control frame, `payload` points to its payload.
   virtual void received(connection& conn, const header& frame, const std::byte* payload) = 0;
-  /// May receive the next frame itself, by `connection::try_receive`. True: it has.
+  /// Called before the next frame is taken. The owner may receive that frame by
+  /// `connection::try_receive`. Returns whether it has done so.
   virtual bool take_next(connection& conn) = 0;
-  /// The connection has ended; `errc::closed`: after the peer's goodbye.
+  /// Called when the connection has ended. The reason is `errc::closed` if the peer had sent a
+  /// goodbye.
   virtual void lost(connection& conn, const failure& reason) = 0;
-  /// The peer has passed the descriptor of its shared heap.
+  /// Called when the peer has passed the descriptor of its shared heap.
   virtual void heap_received(connection& conn, detail::descriptor heap) = 0;
   virtual tag_matcher& matching() = 0;
-  /// Whether a failure was reported by the store and has not been read yet.
+  /// Returns whether the store has reported a failure that this rank has not read yet.
   virtual bool has_unread_failures() const { return false; }
 
  protected:
   ~connection_owner() = default;
 };
 
-/// The connection to one peer. It exists before it opens: frames that are queued until then are
-/// written when it does.
+/// The connection to one peer. The object exists before the connection opens. Frames that are
+/// queued before then are written when the connection opens.
 class connection final : public engine::watcher {
  public:
   connection(engine& driver, connection_owner& owner, int peer)
@@ -64,54 +71,56 @@ class connection final : public engine::watcher {
   bool has_ended() const { return ended_; }
   bool is_idle() const { return send_queue_.empty(); }
   bool has_control() const { return send_queue_.has_control(); }
-  /// Whether a message is being read or written, or sends wait for a CTS.
+  /// Returns whether a message is being read or written, or sends wait for a CTS.
   bool is_busy() const { return target_.left() > 0 || !is_idle() || flow.any_pending(); }
   std::string address() const { return address_; }
   void set_address(std::string text) { address_ = std::move(text); }
 
-  // State of the connector.
+  // State that belongs to the connector.
   bool is_dialing = false;
   bool is_accepted = false;   // the peer's dial was accepted, and the connection is about to open
-  bool is_half_open = false;  // the peer may have opened its end
-  bool is_probing = false;    // the peer's host is being asked whether it is still there
+  bool is_half_open = false;  // the peer may have opened its end already
+  bool is_probing = false;    // the connector checks whether the peer's host still answers
   time_point next_probe = 0;
-  int local_refusals = 0;              // by the peer's local socket
-  time_point congested_since = never;  // since then that socket takes no connection
+  int local_refusals = 0;              // how often the peer's local socket has refused this rank
+  time_point congested_since = never;  // since when the peer's local socket is congested
 
-  // State of the window manager.
+  // State that belongs to the window manager.
   bool peer_maps_heap = false;     // the peer has mapped this rank's shared heap
-  bool peer_reads_memory = false;  // and reads private memory that is exposed to it, by CMA
-  bool reads_peer_memory = false;  // this rank may do the same with the peer's
+  bool peer_reads_memory = false;  // the peer reads exposed private memory of this rank by CMA
+  bool reads_peer_memory = false;  // this rank may read private memory of the peer by CMA
   std::unique_ptr<shm::shared_heap_view> peer_heap;
   flow_control flow;
 
-  /// Takes over an authenticated socket and writes what is queued. With `ring` the frames go
-  /// through it. `checks` enables checksums of frames on the socket; a ring buffer has its own.
+  /// Opens the connection on an authenticated socket and writes the queued frames. If `ring` is not
+  /// null, frames go through the ring buffer. `checks` enables checksums of frames on the socket. A
+  /// ring buffer has checksums of its own.
   void open(detail::descriptor socket, std::unique_ptr<shm::ring_buffer> ring = nullptr,
             bool checks = false);
 
-  /// Queues a send and writes what it can. True: all of it was written; no completion is posted.
+  /// Queues a send and writes as much as possible. Returns true if all of the send was written. In
+  /// that case no completion is posted.
   bool enqueue(posted_send& send) {
     send.conn = this;
     if (!send_queue_.push(send) || !is_open()) return false;
     return send_queue_.ends_at_once(send, [this] { flush(); });
   }
 
-  /// Queues a send, or only its RTS, behind all queued sends, since one of them may be of its key.
-  /// It is written by the next flush.
+  /// Queues a send, or only its RTS, behind all queued sends, because one of them may have the same
+  /// key. The next flush writes the send.
   void queue(posted_send& send, bool rts_only) {
     send.conn = this;
     send_queue_.push(send, rts_only);
   }
 
-  /// Whether messages may still arrive.
+  /// Returns whether messages may still arrive.
   bool is_readable() const { return is_open() && !ended_ && !goodbye_received_; }
 
-  /// Whether `try_receive` can find a message of that length.
+  /// Returns whether `try_receive` can find a message of `size` bytes.
   bool supports_try_receive(std::size_t size) const {
     return is_readable() && (ring_ != nullptr || size <= socket_frames::max_try_receive);
   }
-  /// Writes a message at once, or does nothing and returns false.
+  /// Sends a message at once and returns true, or does nothing and returns false.
   bool try_send(const header& frame, const_bytes message) {
     if (!is_readable() || !is_idle() || flow.any_pending()) return false;
     if (!ring_) return try_send_by_socket(frame, message);
@@ -122,7 +131,8 @@ class connection final : public engine::watcher {
     ring_->write(frame, message.data, message.size);
     return true;
   }
-  /// Receives the message `expected` if it is the next frame and has arrived completely.
+  /// Receives the message with the header `expected` into `out` if it is the next frame and has
+  /// arrived completely. Returns whether it has received the message.
   bool try_receive(const header& expected, std::byte* out) {
     if (!is_open() || target_.left() > 0) return false;
     if (!ring_) {
@@ -157,8 +167,8 @@ class connection final : public engine::watcher {
     return true;
   }
 
-  /// The sequence of the last frame of a collective that the peer sent, if it was of that
-  /// communicator; else 0.
+  /// Returns the sequence number of the peer's last frame of a collective if that frame belongs to
+  /// `communicator`, and 0 otherwise.
   std::uint64_t newest_sequence_in(std::uint32_t communicator) const {
     return latest_communicator_ == communicator ? latest_sequence_ : 0;
   }
@@ -172,7 +182,8 @@ class connection final : public engine::watcher {
     if (!send_queue_.withdraw(send)) abort();
   }
 
-  /// An eager message of `size` bytes was consumed. Returns credit to the peer now and then.
+  /// Counts an eager message of `size` bytes as consumed. Returns credit to the peer once enough
+  /// has gathered.
   void consumed(std::size_t size) {
     if (const std::size_t bytes = flow.consumed(size)) {
       header frame;
@@ -189,7 +200,7 @@ class connection final : public engine::watcher {
     flow.for_each(visit);
     send_queue_.for_each(visit);
   }
-  /// Ends every queued or waiting send for which `matches(send)`.
+  /// Fails every queued or waiting send for which `matches(send)` returns true.
   template <class Predicate>
   void fail_sends(std::error_code ec, Predicate matches) {
     flow.fail(ec, matches);
@@ -198,30 +209,34 @@ class connection final : public engine::watcher {
     });
     if (!send_queue_.fail(ec, matches)) abort();
   }
-  /// Whether a message for that operation is being read.
+  /// Returns whether a message for the operation `record` is being read.
   bool is_receiving(const operation_record& record) const { return target_.is_for(record); }
-  /// Fails the receive in progress if `matches(receive)`.
+  /// Fails the receive in progress if `matches(receive)` returns true.
   template <class Predicate>
   void fail_receive(std::error_code ec, Predicate matches) {
     target_.fail(ec, matches);
   }
 
-  /// Sets the destination of the payload of the frame being read; without one it is discarded.
+  /// Sets the destination of the payload of the frame that is being read. Without a destination the
+  /// payload is discarded.
   void deliver_to(posted_receive& receive) { target_.deliver_to(receive, uses_shared_memory()); }
   void deliver_to(unexpected_frame& message) { target_.deliver_to(message); }
-  /// Completes `receive`, paired with the incomplete `message`, when all of it has arrived.
+  /// Pairs `receive` with the incomplete `message`. Completes `receive` when all of `message` has
+  /// arrived.
   void complete_later(unexpected_frame& message, posted_receive& receive) {
     target_.complete_later(message, receive);
   }
   void forget(unexpected_frame& message) { target_.forget(message); }
 
-  /// Whether epoll reports arriving bytes; if not, the caller calls `pump` at each poll.
+  /// Sets whether epoll reports arriving bytes. If it does not, the caller must call `pump` at each
+  /// poll.
   void set_read_events(bool enabled) {
     read_events_enabled_ = enabled;
     update_events();
   }
 
-  /// Writes what it can.
+  /// Writes as many queued frames as the socket or the ring buffer takes. Returns whether it has
+  /// written any bytes.
   bool flush() {
     if (!is_open()) return false;
     if (ring_) return write_frames(*ring_, send_queue_);
@@ -230,7 +245,7 @@ class connection final : public engine::watcher {
     return moved;
   }
 
-  /// Reads what it can. False: there was nothing.
+  /// Reads the frames that have arrived. Returns false if there was nothing to do.
   bool pump() {
     if (ring_) return pump_ring();
     const auto is_taken = [this] { return owner_.take_next(*this); };
@@ -260,17 +275,21 @@ class connection final : public engine::watcher {
     return moved;
   }
 
-  /// Whether frames go through shared memory. Then no descriptor reports arriving frames.
+  /// Returns whether frames go through shared memory. If they do, no descriptor reports arriving
+  /// frames.
   bool uses_shared_memory() const { return ring_ != nullptr; }
-  /// Wakes the peer if it sleeps and something was written. Called before the thread turns to other
-  /// work, not at each write, since the check waits until the write has reached memory.
+  /// Wakes the peer if it sleeps and this rank has written or read something. The caller calls this
+  /// before the thread turns to other work, not at each write, because a memory fence makes the
+  /// check slow: it waits until the writes have reached memory.
   void wake_peer() {
     if (is_open() && ring_->take_wake_request()) {
-      // An error means that the peer is gone; what fills a full socket wakes it as well.
+      // Errors are ignored. An error means that the peer is gone or that the socket is full, and
+      // the bytes in a full socket wake the peer as well.
       (void)::send(socket_.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
   }
-  /// Asks the peer to wake this thread, which is about to sleep. False: there is work already.
+  /// Asks the peer to wake this thread, which is about to sleep. Returns false if there is work
+  /// already.
   bool arm() {
     if (!is_open()) return true;
     const bool nothing_arrived = ring_->request_wake();
@@ -280,36 +299,38 @@ class connection final : public engine::watcher {
   }
   void disarm() { ring_->cancel_wake(); }
 
-  /// Passes this rank's shared heap to the peer.
+  /// Passes the descriptor of this rank's shared heap to the peer.
   std::error_code pass_heap(const shm::shared_heap& heap) {
     if (shm::send_descriptor(socket_.get(), heap.memory().descriptor())) return {};
     return {errno, std::system_category()};
   }
-  /// The peer's process, according to the kernel.
+  /// Returns the id of the peer's process, as the kernel reports it.
   pid_t peer_process() const { return shm::peer_process(socket_.get()); }
-  /// Whether the peer's process has ended, so that it no longer accesses shared memory.
+  /// Returns whether the peer's process has ended, so that it no longer accesses shared memory.
   bool has_peer_exited() const;
 
   /// Ends the connection because this rank has no memory, or because the peer has left too much
-  /// unread: a frame that has begun cannot be completed. The owner is told later, since the caller
-  /// may be a destructor or in the middle of a list.
+  /// unread. In both cases a partly written frame cannot be completed. The connection tells its
+  /// owner later, because the caller may be a destructor or may be iterating over a list.
   void abort();
-  /// Reports at once what `abort` has left for later, because the connection is asked for.
+  /// Reports an abort that is not reported yet to the owner at once. Called when an operation needs
+  /// the connection.
   void report_if_aborted();
-  /// Whether data is in flight and the peer's system has not acknowledged it for 5 s. Keep-alive
-  /// does not probe a connection with data in flight. To be called at least once a second.
+  /// Returns whether data is in flight that the peer's system has not acknowledged for 5 s. The
+  /// check is needed because TCP keep-alive does not probe a connection with data in flight. It
+  /// must be called at least once a second.
   bool is_silent(time_point now);
 
   void shut_writing() { (void)::shutdown(socket_.get(), SHUT_WR); }  // fails if the peer is gone
 
   void shut();
 
-  /// Ends the connection because of a system error, or, with `fault`, because of a wrong frame; the
-  /// peer is then told.
+  /// Ends the connection because of a system error. If `fault` is not null, ends the connection
+  /// because of the invalid frame that `fault` describes, and tells the peer.
   void fail(int system_error, const char* fault = nullptr);
 
  private:
-  /// Reports later that the connection was aborted.
+  /// A completion that reports to the owner that the connection was aborted.
   struct abort_report : completion {
     explicit abort_report(connection& aborted)
         : completion(
@@ -321,7 +342,7 @@ class connection final : public engine::watcher {
     connection& conn;
   };
 
-  // An eager send that is withdrawn before it begins gives its credit back.
+  // Returns the credit of an eager send that is withdrawn before any of it was written.
   void return_credit(const posted_send& send) {
     if (send.queued && send.written == 0 && !send.is_rts_only &&
         (send.frame.flags & flag::cleared) == 0) {
@@ -347,7 +368,8 @@ class connection final : public engine::watcher {
 
   void ready(std::uint32_t events) override;
 
-  // What the system does not accept at once is copied and queued.
+  // Sends a message through the socket. Copies and queues the bytes that the system does not accept
+  // at once.
   bool try_send_by_socket(const header& frame, const_bytes message) {
     if (!flow.spend(message.size)) return false;
     const std::size_t sent = in_.try_send(socket_.get(), frame, message);
@@ -408,21 +430,23 @@ class connection final : public engine::watcher {
     return moved;
   }
 
-  // Ends the connection because of a wrong frame, and tells the peer why.
+  // Ends the connection because of an invalid frame, and tells the peer why.
   void refuse(const char* fault);
 
-  // With shared memory: reads wake-ups, a passed heap or the end of file from the socket. Frames
-  // that the peer wrote before its end are read first.
+  // Reads the socket of a connection through shared memory, which brings wake-ups, a passed heap or
+  // the end of file. At the end of file, first reads the frames that the peer wrote before it
+  // ended.
   void read_wakeups();
 
-  // Without memory for the view the heap is not used.
+  // Passes the peer's heap to the owner. If there is no memory to map the heap, the heap is not
+  // used.
   void receive_peer_heap(detail::descriptor heap);
 
   void handle_end_of_file();
 
-  // Whether the end of the connection is reported later. A peer that fails may have told the store
-  // why, while its last frames were lost with the connection; the store's report is read first. The
-  // end of the connection is then seen again.
+  // Returns whether the end of the connection is to be reported later. A peer that fails may have
+  // told the store why, while its last frames were lost with the connection. This rank therefore
+  // reads the report from the store first, and then sees the end of the connection again.
   bool awaits_explanation();
 
   engine& engine_;
@@ -430,8 +454,8 @@ class connection final : public engine::watcher {
   int peer_;
   std::string address_;
   detail::descriptor socket_;
-  // The socket after this side has ended the connection. It stays half closed while the peer has
-  // frames to read or may still access this rank's memory; the peer's own end is seen here.
+  // The socket after this rank has ended the connection. It stays half closed while the peer has
+  // frames to read or may still access this rank's memory. It shows when the peer closes its end.
   detail::fork_guarded_socket half_closed_socket_;
   std::uint32_t events_ = 0;
   bool read_events_enabled_ = true;
@@ -439,11 +463,11 @@ class connection final : public engine::watcher {
   bool goodbye_received_ = false;
   bool ended_ = false;
   bool peer_closed_ = false;
-  bool refused_ = false;                 // because of a wrong frame
-  time_point end_seen_ = never;          // when the end was seen, if it is not reported yet
-  time_point unanswered_since_ = never;  // data in flight, although it was retransmitted
+  bool refused_ = false;                 // this rank has ended the connection for an invalid frame
+  time_point end_seen_ = never;          // when the end was first seen, if it is not reported yet
+  time_point unanswered_since_ = never;  // since when retransmitted data is not acknowledged
 
-  std::uint32_t latest_communicator_ = 0;  // of the last frame of a collective
+  std::uint32_t latest_communicator_ = 0;  // from the peer's last frame of a collective
   std::uint64_t latest_sequence_ = 0;
 
   send_queue send_queue_;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// connection_table: the connections of one rank, by peer, and when each of them is polled.
+// connection_table: holds the connections of one rank, by peer, and decides which of them to poll.
 
 #include <colls/transport/interprocess/connection.hpp>
 
@@ -15,14 +15,15 @@
 
 namespace colls::interprocess {
 
-/// The connections of a rank, open or not. None is removed before the table is destroyed.
+/// The connections of a rank, open or not. A connection stays in the table until the table is
+/// destroyed.
 class connection_table {
  public:
-  /// `checks`: frames on sockets carry checksums.
+  /// `checks` enables checksums of frames on sockets.
   connection_table(engine& driver, connection_owner& owner, bool checks = false)
       : engine_(driver), owner_(owner), checks_(checks) {}
 
-  /// Returns the connection to a peer. Creates it if necessary, and does not open it.
+  /// Returns the connection to a peer. Creates the connection if necessary, but does not open it.
   connection& get(int peer) {
     if (last_used_ != nullptr && last_used_->peer() == peer) return *last_used_;
     auto found = all_.find(peer);
@@ -33,36 +34,36 @@ class connection_table {
     last_used_ = found->second.get();
     return *last_used_;
   }
-  /// Returns the connection to a peer, or null.
+  /// Returns the connection to a peer, or null if there is none.
   connection* find(int peer) {
     if (last_used_ != nullptr && last_used_->peer() == peer) return last_used_;
     const auto found = all_.find(peer);
     return found == all_.end() ? nullptr : found->second.get();
   }
-  /// Opens the connection of a rank to itself, given both ends of a socket pair: `out` sends,
-  /// another connection receives.
+  /// Opens the connection of this rank to itself through a socket pair. `out` sends through
+  /// `out_end`, and an internal connection receives from `in_end`.
   void open_to_self(connection& out, detail::descriptor out_end, detail::descriptor in_end);
   /// Calls `visit(peer, connection)` for every connection.
   template <class Visit>
   void for_each(Visit visit) {
     for (auto& [peer, conn] : all_) visit(peer, *conn);
   }
-  /// The connections through shared memory.
+  /// Returns the connections through shared memory.
   const std::vector<connection*>& shared_memory_connections() const { return shm_connections_; }
 
-  /// Opens a connection. Without `ring` its frames go through the socket.
+  /// Opens a connection. If `ring` is null, frames go through the socket.
   void open(connection& conn, detail::descriptor socket, std::unique_ptr<shm::ring_buffer> ring);
 
-  /// Writes what is queued for a connection at the end of the current or the next poll.
+  /// Schedules a flush of the connection at the end of the current or the next poll.
   void flush_soon(connection& conn) {
     if (conn.is_idle()) return;
     if (std::find(to_flush_.begin(), to_flush_.end(), &conn) == to_flush_.end()) {
       to_flush_.push_back(&conn);
     }
   }
-  /// Reads and writes what it can; returns whether anything moved. `receives`: the posted receives
-  /// of this rank. `add_awaited(add)` calls `add(connection)` for each other connection that this
-  /// rank waits for.
+  /// Reads and writes as much as possible. Returns whether any bytes moved. `receives` holds the
+  /// posted receives of this rank. `add_awaited(add)` must call `add(connection)` for each other
+  /// connection that this rank waits for.
   template <class AddAwaited>
   bool poll(match_queues& receives, const AddAwaited& add_awaited) {
     bool moved = false;
@@ -73,10 +74,10 @@ class connection_table {
     return moved;
   }
 
-  // ---- ends
+  // ---- leaving the world
 
-  /// Writes what it can. Returns whether something is left that a connection may take later, or a
-  /// connection is opening to which a goodbye must be sent.
+  /// Writes as much as possible. Returns whether a connection may take more queued frames later, or
+  /// is opening and must still be sent a goodbye, the last frame of a rank.
   bool flush_all();
   void say_goodbye();
   void shut_writing();
@@ -88,13 +89,14 @@ class connection_table {
     for (auto& [peer, conn] : all_) conn->shut();
   }
 
-  // ---- sleeping, with shared memory
+  // ---- sleeping and waking with shared memory
 
-  /// Wakes the peers that sleep and were written to.
+  /// Wakes the sleeping peers to which this rank has written.
   void wake_peers() {
     for (connection* conn : shm_connections_) conn->wake_peer();
   }
-  /// The thread is about to sleep. False: poll again.
+  /// Prepares the connections for the thread to sleep. Returns false if the thread must poll again
+  /// instead.
   bool arm() {
     bool armed = true;
     for (connection* conn : shm_connections_) armed &= conn->arm();
@@ -106,15 +108,15 @@ class connection_table {
   }
 
  private:
-  static constexpr int self_receiver = -1;  // key of the end that receives from this rank
+  static constexpr int self_receiver = -1;  // key of the connection that receives from this rank
   static constexpr std::size_t max_selective = 8;
   static constexpr int max_selected = 4;
   static constexpr std::size_t max_receives = 15;
   static constexpr std::size_t max_without_events = max_selected;
 
-  // A system call on a socket without data delays the other ranks on this core. If the connections
-  // that this rank waits for are known and few, only these are polled, and all of them now and
-  // then.
+  // Polls the sockets. A system call on a socket without data delays the other ranks on this core.
+  // If this rank waits for a few known connections, it therefore polls only those, and only now and
+  // then all connections.
   template <class AddAwaited>
   bool poll_sockets(match_queues& receives, const AddAwaited& add_awaited) {
     const bool many = socket_connections_.size() > max_selective;
@@ -146,8 +148,8 @@ class connection_table {
       connection& conn = *socket_connections_[i];
       if (conn.is_open()) moved |= conn.pump();
     }
-    // While this thread polls the sockets itself, epoll events are not needed, and raising them
-    // costs the sender of each message time.
+    // While this thread polls the sockets itself, it needs no epoll events. They would cost the
+    // sender of each message time.
     if (moved && read_events_ && engine_.spins_now() &&
         socket_connections_.size() <= max_without_events) {
       read_events_ = false;
@@ -155,7 +157,7 @@ class connection_table {
     }
     return moved;
   }
-  // Polls all sockets; with `dispatch` also everything else that epoll reports.
+  // Polls all sockets. If `dispatch` is true, also handles everything else that epoll reports.
   bool poll_all(bool dispatch) {
     bool moved = false;
     if (!read_events_) {
@@ -178,9 +180,9 @@ class connection_table {
   std::unordered_map<int, std::unique_ptr<connection>> all_;
   connection* last_used_ = nullptr;
   std::vector<connection*> shm_connections_;
-  std::vector<connection*> socket_connections_;  // without those of the rank to itself
+  std::vector<connection*> socket_connections_;  // without the connections of the rank to itself
   unsigned polls_ = 0;
-  bool read_events_ = true;  // epoll reports what arrives on socket_connections_
+  bool read_events_ = true;  // whether epoll reports what arrives on socket_connections_
   std::vector<connection*> to_flush_;
 };
 

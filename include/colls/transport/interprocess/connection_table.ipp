@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Member functions of connection_table that are not inlined.
+// The member functions of connection_table that are not inline: opening connections and leaving the
+// world.
 
 #include <colls/base/compiler.hpp>
 #include <colls/transport/interprocess/connection_table.hpp>

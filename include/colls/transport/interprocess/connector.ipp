@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Member functions of connector that are not inlined: dialling and accepting.
+// The member functions of connector that are not inline: dialling and accepting.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/store_frame.hpp>
@@ -71,8 +71,9 @@ COLLS_ONCE void connector::open_to_self(connection& out) {
 
 COLLS_ONCE task<> connector::dial(connection& conn) {
   const flag_guard dialing(conn.is_dialing);
-  // The operation that needs the connection is not queued yet. On one host a connection can be
-  // refused at once, and a failure reported now would find no operation to end.
+  // This task yields first, because the operation that needs the connection is not queued yet. On
+  // one host a connection can be refused at once, and a failure that was reported before the yield
+  // would find no operation to fail.
   co_await yield();
   failure reason(errc::peer_failed);
   reason.culprit = conn.peer();
@@ -99,7 +100,8 @@ COLLS_ONCE task<> connector::dial(connection& conn) {
         if (connected.ec) {
           reason.set_detail("it cannot be reached: %s", connected.ec.message().c_str());
           hopeless = connected.ec == std::errc::connection_refused;
-          // Inside a host only a flood of foreign connections keeps the system from answering.
+          // A peer on this host counts as alive, because only a flood of foreign connections keeps
+          // the system from answering.
           alive = is_on_this_host(conn.peer()) || is_local_shortage(connected.ec);
           if (is_local_shortage(connected.ec)) {
             log_shortage(conn.peer(), connected.ec.message().c_str());
@@ -119,7 +121,7 @@ COLLS_ONCE task<> connector::dial(connection& conn) {
     } catch (const error& thrown) {
       const failure& cause = thrown.record();
       if (!has_address && cause.code == errc::unreachable) {
-        // The peer may be alive: this rank cannot find out where it listens.
+        // The peer may be alive, but this rank cannot find out where the peer listens.
         reason = cause;
         reason.culprit = -1;
         reason.address[0] = 0;
@@ -149,13 +151,14 @@ COLLS_ONCE task<> connector::dial(connection& conn) {
       hopeless = cause.code == errc::auth_failed || cause.code == errc::protocol_error ||
                  cause.code == errc::peer_failed;
     } catch (const std::bad_alloc&) {
-      alive = true;  // nothing is known to the contrary
+      alive = true;  // nothing says that the peer is dead
     }
     if (conn.is_open() || hopeless || !wanted) break;
     if (alive) last_alive = engine_.now();
     hopeless = engine_.now() - last_alive >= dead_peer_timeout;
     co_await engine_.sleep_until(engine_.now() + pause);
-    // Under a flood of foreign connections one may be dropped repeatedly before it is served.
+    // The pause stays short after a drop, because under a flood of foreign connections this one may
+    // be dropped repeatedly before the peer serves it.
     pause = std::min<time_point>(2 * pause, dropped ? 50 * milliseconds : seconds);
   }
   const bool looks_dead = hopeless && reason.code == errc::peer_failed;
@@ -165,11 +168,12 @@ COLLS_ONCE task<> connector::dial(connection& conn) {
       const std::string left = co_await world_.kv_store->check(key, engine_.now() + seconds);
       if (left == "1") reason = peer_left_failure(conn.peer());
     } catch (const error&) {
-      // The store is gone too: the reason found by dialling stands.
+      // The store is gone, too, so the reason found by dialling stands.
     }
   }
   if (!hopeless || conn.is_open() || closing_) co_return;
-  // It was dialled for control messages alone. An operation that needs it dials again.
+  // The connection was dialled for control messages alone, so no operation fails. An operation that
+  // needs the connection later dials again.
   if (reason.code != errc::closed && !owner_.is_needed(conn)) co_return;
   owner_.unreachable(conn, reason);
 }
@@ -186,13 +190,13 @@ COLLS_ONCE task<> connector::probe_host(connection& conn) {
     answers = connected || is_local_shortage(connected.ec);
     if (connected) {
       detail::enable_keep_alive(socket.descriptor());
-      (void)::shutdown(socket.descriptor(), SHUT_WR);  // an error shows when reading
+      (void)::shutdown(socket.descriptor(), SHUT_WR);  // an error shows at the next read
       socket.set_deadline(never);
       const detail::outcome left = co_await detail::attempt(socket.readable());
       answers = !is_network_error(left.ec);
     }
   } catch (const error&) {
-    // The address of its listener is not known.
+    // The address of the peer's listener is not known, which says nothing about the peer.
   } catch (const std::bad_alloc&) {
   }
   conn.next_probe = engine_.now() + probe_interval;
@@ -224,7 +228,8 @@ COLLS_ONCE task<bool> connector::dial_local(connection& conn, endpoint address, 
   }
   detail::descriptor fd;
   std::error_code ec = std::make_error_code(std::errc::connection_refused);
-  // After repeated refusals the peer probably takes this process for another user.
+  // After repeated refusals the peer probably takes this process for one of another user, so this
+  // rank no longer dials the local socket.
   if (conn.local_refusals < 3) ec = shm::connect_local(address, fd);
   const bool is_congested = ec == std::errc::resource_unavailable_try_again;
   *is_alive = !ec || is_congested;
@@ -248,7 +253,8 @@ COLLS_ONCE task<bool> connector::dial_local(connection& conn, endpoint address, 
     *reason = ec;
     co_return false;
   }
-  // A rank that computes answers late; one that dies ends the connection.
+  // The handshake may take as long as an operation may wait, because a peer that computes answers
+  // late. If the peer dies, the connection ends.
   stream socket(engine_, std::move(fd));
   socket.set_deadline(handshake_deadline());
   bool accepted = false;
@@ -273,7 +279,8 @@ COLLS_ONCE task<bool> connector::dial_local(connection& conn, endpoint address, 
     log_no_shared_memory(ec);
     if (!shm::send_descriptor(socket.descriptor(), -1)) co_return true;
   }
-  // The peer opens its end before it answers, so this end stays until the answer has arrived.
+  // The peer opens its end before it answers, so this rank keeps its own end open until the answer
+  // has arrived.
   socket.set_deadline(never);
   auto shared = shm::answer::no;
   conn.is_half_open = true;
@@ -337,19 +344,19 @@ COLLS_ONCE void connector::log_shortage(int peer, const char* reason) {
 
 COLLS_ONCE void connector::open(connection& conn, detail::descriptor socket,
                                 std::unique_ptr<shm::ring_buffer> ring) {
-  if (!socket) return conn.fail(ECONNRESET);  // the peer has closed its end already
+  if (!socket) return conn.fail(ECONNRESET);  // the peer has already closed its end
   try {
     connections_.open(conn, std::move(socket), std::move(ring));
   } catch (const std::exception&) {
-    return conn.abort();  // the peer has opened its end and sees this one close
+    return conn.abort();  // the peer, which has opened its end, sees this end close
   }
   owner_.opened(conn);
 }
 
 COLLS_ONCE void connector::adopt(connection& conn, detail::descriptor socket) {
   detail::enable_keep_alive(socket.get());
-  // It was tried when the rank joined; since then the process may have lost the right to use it, or
-  // the system the module.
+  // The setting worked when the rank joined. Since then the process may have lost the right to use
+  // this congestion control, or the system may have unloaded its module.
   const auto& name = world_.cfg.congestion;
   std::error_code ec;
   if (!name.empty()) ec = detail::set_congestion(socket.get(), name);

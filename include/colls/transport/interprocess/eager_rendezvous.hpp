@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// eager_rendezvous: the protocol of messages. A short message is sent eagerly while there is
-// credit; any other one waits for a CTS of its receive.
+// eager_rendezvous: the protocol by which messages are sent and received. A short message is sent
+// eagerly, before its receive is posted, while the sender has credit (bytes that the receiver can
+// still buffer). Any other message waits for a CTS (clear to send) from its receiver. An RTS
+// (request to send) announces a message that waits.
 
 #include <colls/matching/tag_matcher.hpp>
 #include <colls/transport/interprocess/connection_table.hpp>
@@ -13,17 +15,18 @@
 
 namespace colls::interprocess {
 
-/// The sends and receives of a rank.
+/// The message protocol of a rank, which starts and completes its sends and receives.
 ///
-/// A message is sent eagerly if it is short and there is credit; otherwise it waits for a CTS. The
-/// receiver of a long message of a collective sends the CTS when it posts the receive, since it
-/// knows the length. Every other message that waits sends an RTS, which the matching receive
-/// answers.
+/// A message is sent eagerly if it is short and the sender has credit. Otherwise it waits for a
+/// CTS. The receiver of a long message of a collective knows the length, and so sends the CTS when
+/// it posts the receive. For every other message that waits, the sender sends an RTS, and the
+/// receiver answers with a CTS when the matching receive is posted.
 class eager_rendezvous {
  public:
   class owner {
    public:
-    /// A message of that key, or its RTS, has arrived: its receive must be posted now.
+    /// Called when a message with this key, or its RTS, has arrived. If the owner has deferred the
+    /// receive with this key, it must post that receive now.
     virtual void post_receive_for(const message_key& key) = 0;
 
    protected:
@@ -37,7 +40,7 @@ class eager_rendezvous {
   eager_rendezvous& operator=(const eager_rendezvous&) = delete;
   ~eager_rendezvous() { matcher_.drop_unexpected(); }
 
-  /// Starts a send. True: it has ended at once.
+  /// Starts a send. Returns true if the send has completed at once.
   bool start(posted_send& send) {
     connection& conn = connector_.connect(send.key.peer);
     if (conn.has_ended() || conn.received_goodbye()) {
@@ -69,7 +72,7 @@ class eager_rendezvous {
     return false;
   }
 
-  /// Posts a receive. True: it has ended at once.
+  /// Posts a receive. Returns true if the receive has completed at once.
   bool start(posted_receive& receive) {
     unexpected_message* const message = matcher_.post(receive);
     if (message == nullptr) {
@@ -88,7 +91,7 @@ class eager_rendezvous {
     return take(receive, static_cast<unexpected_frame&>(*message));
   }
 
-  /// Cancels a send.
+  /// Cancels a send that has not completed.
   void withdraw(posted_send& send) {
     connection* const conn = send.conn;
     const bool was_announced = send.awaits_cts && !send.is_blocked && send.key.is_point_to_point();
@@ -103,23 +106,25 @@ class eager_rendezvous {
     if (was_announced) resume_others(*conn, send.key);
   }
 
-  /// Frees an unexpected message that is not needed any more.
+  /// Frees an unexpected message (one that arrived before its receive) that is no longer needed.
   void drop(unexpected_frame& message) {
     connection& conn = *message.conn;
     message.drop();
     connections_.flush_soon(conn);
   }
 
-  /// Sends have ended: lets deferred ones take their places.
+  /// Sends the RTS of deferred sends, which wait because too many RTS are pending. Must be called
+  /// after other sends have ended.
   void resume_deferred(connection& conn) noexcept;
 
-  /// Sends a repeated RTS for long messages of collectives that have waited for a while. A receiver
-  /// that expects a short message sends no CTS; the RTS shows it the mismatch.
+  /// Sends a repeated RTS for each long message of a collective that has waited for a while. A
+  /// receiver that expects a short message sends no CTS, so the RTS shows the mismatch to that
+  /// receiver.
   void repeat_rts(time_point now);
 
-  // ---- frames that arrive
+  // ---- handling of arriving frames
 
-  /// A message with its payload.
+  /// Handles a message with its payload.
   void receive_data(connection& conn, const header& frame, const message_key& key) {
     const bool is_eager = (frame.flags & flag::cleared) == 0;
     const auto size = static_cast<std::size_t>(frame.length);
@@ -155,21 +160,21 @@ class eager_rendezvous {
     conn.deliver_to(stored);
   }
 
-  /// An RTS, a repeated RTS or an RTS cancel.
+  /// Handles an RTS, a repeated RTS or an RTS cancel.
   void receive_rts(connection& conn, const header& frame, const message_key& key);
 
-  /// A CTS, or the confirmation of an RTS cancel.
+  /// Handles a CTS, or the confirmation of an RTS cancel.
   void receive_cts(connection& conn, const header& frame, const message_key& key);
 
  private:
-  // The error of an operation with a peer whose connection has ended. The end may not be reported
-  // yet.
+  // Returns the error of an operation with a peer whose connection has ended. Reports the end of
+  // the connection first if that is still to be done.
   std::error_code departure_error(connection& conn, const operation_record& record) {
     conn.report_if_aborted();
     return matcher_.peer_left(conn.peer(), record);
   }
 
-  // Pairs a receive with an unexpected message. True: the receive has ended at once.
+  // Pairs a receive with an unexpected message. Returns true if the receive has completed at once.
   bool take(posted_receive& receive, unexpected_frame& message) {
     const std::error_code ec =
         matcher_.check(receive, message.key.peer, message.size, message.hash);
@@ -196,16 +201,18 @@ class eager_rendezvous {
     return true;
   }
 
-  // Sends what may go of the blocked sends of that key, eagerly or as RTS, then the RTS of deferred
-  // keys.
+  // Sends as many blocked sends of `key` as possible, either eagerly or by an RTS, and then the RTS
+  // of deferred keys. A blocked send waits behind other sends of its key. A deferred key waits
+  // because too many RTS are pending.
   void advance(connection& conn, const message_key& key);
   void advance_key(connection& conn, const message_key& key);
-  // Does the same after a send was withdrawn. Aborts the connection if there is no memory.
+  // Calls `advance` after other sends have ended. Aborts the connection if there is no memory.
   void resume_others(connection& conn, const message_key& key) noexcept;
 
   // Cancels a send whose RTS has been written, at least in part.
   void send_cancel(posted_send& send);
-  // The sender cancels an RTS. A receive that has answered it with a CTS is matched again.
+  // Handles the cancel of an RTS. If a receive has answered that RTS with a CTS, matches the
+  // receive again.
   void receive_cancel(connection& conn, const message_key& key, std::uint64_t number);
   void clear_to_send(connection& conn, posted_receive& receive, std::uint64_t number) {
     if (receive.key.is_point_to_point()) {
@@ -225,7 +232,8 @@ class eager_rendezvous {
     conn.control(make_header(kind::cts, receive.key, receive.size, receive.record->hash, flags));
     conn.flush();
   }
-  // Stores a message, or its RTS, for which no receive is posted. `buffered`: the payload follows.
+  // Stores a message, or its RTS, for which no receive is posted. `buffered` says that the payload
+  // follows.
   unexpected_frame& add_unexpected(connection& conn, const header& frame, const message_key& key,
                                    bool buffered) {
     const auto size = static_cast<std::size_t>(frame.length);
@@ -245,8 +253,9 @@ class eager_rendezvous {
     return stored;
   }
 
-  // Ends a receive whose message does not fit, `rts_source` being where its RTS came from, if any.
-  // False: the calls differ, and the receive waits for the failure that names both sides.
+  // Fails a receive whose message does not fit. `rts_source` is the connection from which the RTS
+  // of the message came, or null. Returns false if the two ranks run different calls. The receive
+  // then waits for the failure that names both calls.
   bool reject(posted_receive& receive, std::error_code ec, connection* rts_source);
   void reject_and_finish(posted_receive& receive, std::error_code ec, connection* rts_source) {
     if (reject(receive, ec, rts_source)) receive.finish(ec);

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Member functions of eager_rendezvous that are not inlined: RTS, CTS and cancels.
+// The member functions of eager_rendezvous that are not inline: they handle RTS, CTS and cancels.
 
 #include <colls/base/compiler.hpp>
 #include <colls/transport/interprocess/eager_rendezvous.hpp>
@@ -32,7 +32,7 @@ COLLS_ONCE void eager_rendezvous::receive_rts(connection& conn, const header& fr
   if (receive != nullptr) {
     const auto size = static_cast<std::size_t>(frame.length);
     if (const std::error_code ec = matcher_.check(*receive, key.peer, size, frame.hash)) {
-      if (!receive->queued) return;  // the check has revoked the communicator
+      if (!receive->queued) return;  // the check revoked the communicator, which ended the receive
       matcher_.dequeue(*receive);
       reject_and_finish(*receive, ec, &conn);
     } else if (!receive->cleared) {
@@ -78,7 +78,9 @@ COLLS_ONCE void eager_rendezvous::receive_cts(connection& conn, const header& fr
     return advance(conn, key);
   }
   send->frame.flags = flag::cleared;
-  if (conn.enqueue(*send)) send->done->post();  // its bytes are counted
+  // If `enqueue` has written the whole send, only the completion is posted. `finish` would count
+  // the bytes of the send a second time.
+  if (conn.enqueue(*send)) send->done->post();
   advance(conn, key);
 }
 

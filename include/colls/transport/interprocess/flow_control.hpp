@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// flow_control: the credit for eager messages, the CTS and RTS of one connection, and the sends
-// that wait for them.
+// flow_control: limits what one connection may send. It keeps the credit for eager messages, the
+// pending RTS and CTS, and the sends that wait for them. Credit is the number of bytes that a rank
+// may send eagerly, before the receives are posted. An RTS (request to send) announces a message
+// that waits, and a CTS (clear to send) answers it. Messages and receives match by key (see
+// `message_key`).
 
 #include <colls/base/network_cost.hpp>
 #include <colls/transport/interprocess/send_queue.hpp>
@@ -15,34 +18,36 @@
 
 namespace colls::interprocess {
 
-/// Bytes of eager messages that a rank may send on a connection before the peer returns credit. The
-/// peer may have to buffer them until receives are posted.
+/// The number of bytes of eager messages that a rank may send on a connection before the peer
+/// returns credit. The peer may have to buffer these messages until receives are posted.
 inline constexpr std::size_t credit_window = eager_window;
-/// Credit that an eager message of `size` bytes takes.
+/// Returns the credit that an eager message of `size` bytes takes.
 constexpr std::size_t credit_cost(std::size_t size) { return size + 64; }
 
-/// Most RTS of long point-to-point messages that may be pending on a connection, of all keys.
+/// The largest number of RTS of long point-to-point messages that may be pending on a connection,
+/// over all keys.
 inline constexpr std::size_t max_rts_ahead = 64;
 
-/// Most RTS that may wait on a connection for their receives, of all keys. A rank sends half of
-/// them for point-to-point messages, and some for the collectives in flight.
+/// The largest number of RTS that may wait on a connection for their receives, over all keys. A
+/// rank sends at most half of them for point-to-point messages, and others for the collectives in
+/// flight.
 inline constexpr std::size_t max_rts = std::size_t{2} << 20;
 
-/// Most CTS of a peer that may wait on a connection for their sends, of all keys. A rank sends the
-/// CTS of a collective when it posts the receive. A communicator runs at most 64 calls at a time,
-/// so the limit is that of thousands of communicators.
+/// The largest number of CTS of a peer that may wait on a connection for their sends, over all
+/// keys. A rank sends the CTS of a collective when it posts the receive. A communicator runs at
+/// most 64 calls at a time, so only a peer with thousands of communicators could reach the limit.
 inline constexpr std::size_t max_stored_cts = std::size_t{1} << 20;
 
-/// The flow control of one connection: the credit in both directions, CTS that arrived before their
-/// sends, and sends that wait for a CTS. The k-th CTS of a key belongs to the k-th waiting send of
-/// that key.
+/// The flow control of one connection. It consists of the credit in both directions, the CTS that
+/// arrived before their sends, and the sends that wait for a CTS. The k-th CTS of a key belongs to
+/// the k-th waiting send of that key.
 class flow_control {
  public:
-  key_table<posted_send> collective_sends;  // wait for a CTS
-  key_table<posted_send> announced_sends;   // point to point: their RTS is sent or queued
-  /// RTS of point-to-point messages that the peer has sent.
+  key_table<posted_send> collective_sends;  // sends of collectives that wait for a CTS
+  key_table<posted_send> announced_sends;   // point-to-point sends whose RTS is sent or queued
+  /// The number of RTS of point-to-point messages that the peer has sent.
   std::uint64_t rts_received = 0;
-  /// RTS of the peer that wait here for their receives.
+  /// The number of RTS of the peer that wait here for their receives.
   std::size_t rts_waiting = 0;
 
   flow_control() = default;
@@ -63,25 +68,26 @@ class flow_control {
   }
   bool any_pending() const { return !collective_sends.empty() || !announced_sends.empty(); }
 
-  /// Whether the RTS of a point-to-point send may go now. The peer holds a limited number in all
-  /// and at least one of each key, so that a receive of any key finds its message. With very many
-  /// keys some RTS wait (see `defer`).
+  /// Returns whether the RTS of a point-to-point send may be sent now. The peer holds a limited
+  /// number of RTS in all, and at least one of each key, so that a receive of any key finds its
+  /// message. With very many keys some RTS must wait (see `defer`).
   bool may_send_rts(const posted_send& send) const {
     if (is_rts_limit_reached()) return false;
     return none_pending(send.key) ||
            (send.size > eager_limit && announced_sends.size() < max_rts_ahead);
   }
-  /// Whether so many RTS are pending that no other one may be sent.
+  /// Returns whether so many RTS are pending that no further RTS may be sent.
   bool is_rts_limit_reached() const { return announced_sends.size() >= max_rts / 2; }
-  /// Lets the RTS of a blocked send wait until the number of pending RTS falls. Only for a key of
-  /// which no RTS is pending, whose CTS would resume it.
+  /// Defers the RTS of a blocked send until the number of pending RTS falls. Does nothing if an RTS
+  /// of the same key is pending, because the CTS for that RTS will resume the send.
   void defer(posted_send& send) {
     if (send.is_deferred || !none_pending(send.key)) return;
     deferred_keys_.push_back(send.key);
     send.is_deferred = true;
   }
   bool any_deferred() const { return !deferred_keys_.empty(); }
-  /// Calls `advance(key)` for the deferred keys, in their order, while another RTS may be sent.
+  /// Calls `advance(key)` for the deferred keys, in the order in which they were deferred, as long
+  /// as further RTS may be sent.
   template <class Advance>
   void resume_deferred(Advance advance) {
     while (!deferred_keys_.empty() && !is_rts_limit_reached()) {
@@ -91,12 +97,12 @@ class flow_control {
       advance(key);
     }
   }
-  /// Queues a point-to-point send behind others of its key.
+  /// Queues a point-to-point send behind other sends of its key.
   void block(posted_send& send) {
     blocked_.push_back(send);
     send.is_blocked = true;
   }
-  /// The first blocked send of that key, or null.
+  /// Returns the first blocked send of that key, or null.
   posted_send* next_blocked(const message_key& key) const { return blocked_.find(key); }
   void unblock(posted_send& send) {
     blocked_.remove(send);
@@ -111,8 +117,8 @@ class flow_control {
     blocked_.for_each(visit);
   }
 
-  /// Replaces a cancelled send, whose RTS was sent, by a tombstone, which absorbs the CTS that may
-  /// be on its way. False: there is no memory for it.
+  /// Replaces a cancelled send, whose RTS was sent, by a tombstone. The tombstone absorbs the CTS
+  /// that may be on its way. Returns false if there is no memory for the tombstone.
   [[nodiscard]] bool leave_tombstone(posted_send& send) {
     auto* const tombstone = new (std::nothrow) posted_send;
     if (tombstone == nullptr) return false;
@@ -122,8 +128,8 @@ class flow_control {
     announced_sends.replace(send, *tombstone);
     return true;
   }
-  /// Removes the tombstone of that RTS, for which the peer will send no CTS. False: there is no
-  /// such tombstone.
+  /// Removes the tombstone of the RTS with that number, because the peer will send no CTS for that
+  /// RTS. Returns false if there is no such tombstone.
   bool remove_tombstone(const message_key& key, std::uint64_t number) {
     posted_send* const send = announced_sends.find_if(
         key, [&](const posted_send& s) { return s.is_tombstone && s.number == number; });
@@ -133,7 +139,7 @@ class flow_control {
     return true;
   }
 
-  /// Whether no send of that key waits for a CTS.
+  /// Returns whether no send of that key waits for a CTS.
   bool none_pending(const message_key& key) const {
     const key_table<posted_send>& sends =
         key.is_point_to_point() ? announced_sends : collective_sends;
@@ -142,27 +148,29 @@ class flow_control {
 
   // ---- credit
 
-  /// Takes the credit for an eager message of `size` bytes. False: it may not be sent eagerly.
+  /// Takes the credit for an eager message of `size` bytes. Returns false if the message may not be
+  /// sent eagerly.
   bool spend(std::size_t size) {
     if (size > eager_limit || credit_cost(size) > credit_) return false;
     credit_ -= credit_cost(size);
     return true;
   }
-  /// The peer has returned credit.
+  /// Adds credit that the peer has returned.
   void refill(std::uint64_t bytes) {
     credit_ += std::min<std::size_t>(bytes, credit_window - credit_);
   }
-  /// Whether the peer had credit for an eager message of `size` bytes. The credit of messages that
-  /// are buffered here, or was not returned yet, is spent.
+  /// Returns whether the peer had credit for an eager message of `size` bytes. The peer has spent
+  /// the credit of messages that are buffered here and the credit that this rank has not returned
+  /// yet.
   bool is_within_window(std::size_t size) const {
     return size <= eager_limit && buffered_ + unreturned_ + credit_cost(size) <= credit_window;
   }
-  /// An unexpected message of the peer is buffered here.
+  /// Counts an unexpected message of the peer that is now buffered here.
   void add_buffered(std::size_t size) { buffered_ += credit_cost(size); }
-  /// It is buffered no more.
+  /// Removes a message that is no longer buffered from the count of `add_buffered`.
   void remove_buffered(std::size_t size) { buffered_ -= credit_cost(size); }
-  /// An eager message of the peer was consumed. Returns how much credit to return to the peer now;
-  /// 0 until a quarter of the window has gathered.
+  /// Counts a consumed eager message of the peer. Returns how much credit to return to the peer
+  /// now, which is 0 until a quarter of the window has gathered.
   std::size_t consumed(std::size_t size) {
     unreturned_ += credit_cost(size);
     return unreturned_ >= credit_window / 4 ? std::exchange(unreturned_, 0) : 0;
@@ -170,7 +178,7 @@ class flow_control {
 
   // ---- CTS that arrive before their sends
 
-  /// Takes a stored CTS. False: there is none.
+  /// Takes a stored CTS. Returns false if there is none.
   bool take_cts(const message_key& key) {
     stored_cts* const entry = stored_.find(key);
     if (entry == nullptr) return false;
@@ -178,7 +186,8 @@ class flow_control {
     if (--entry->count == 0) forget(*entry);
     return true;
   }
-  /// False: the peer sends more CTS than a rank of colls does.
+  /// Stores a CTS that arrived before its send. Returns false if the peer has sent more CTS than a
+  /// rank of colls sends.
   [[nodiscard]] bool store_cts(const message_key& key) {
     if (stored_count_ == max_stored_cts) return false;
     if (stored_cts* const known = stored_.find(key)) {
@@ -203,7 +212,7 @@ class flow_control {
       forget(entry);
     });
   }
-  /// Ends the waiting sends for which `matches(send)`.
+  /// Fails the waiting sends for which `matches(send)` returns true.
   template <class Predicate>
   void fail(std::error_code ec, Predicate matches) {
     for (key_table<posted_send>* const table : {&collective_sends, &announced_sends, &blocked_}) {
@@ -230,13 +239,13 @@ class flow_control {
   }
 
   key_table<posted_send> blocked_;
-  std::list<message_key> deferred_keys_;  // of blocked sends
+  std::list<message_key> deferred_keys_;  // keys of blocked sends, oldest first
   std::size_t credit_ = credit_window;
-  std::size_t buffered_ = 0;    // credit of the peer spent on messages buffered here
-  std::size_t unreturned_ = 0;  // credit of consumed messages that was not returned yet
+  std::size_t buffered_ = 0;    // credit that the peer has spent on messages buffered here
+  std::size_t unreturned_ = 0;  // credit of consumed messages that is not returned yet
   key_table<stored_cts> stored_;
-  std::size_t stored_count_ = 0;     // of all keys
-  stored_cts* free_list_ = nullptr;  // linked by `next`
+  std::size_t stored_count_ = 0;     // the number of stored CTS, over all keys
+  stored_cts* free_list_ = nullptr;  // unused entries, linked by `next`
 };
 
 }  // namespace colls::interprocess

@@ -2,8 +2,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The frames of a connection: a header of 32 bytes, then the payload, if there is one. With
-// checksums enabled, a frame on a socket carries its checksums right behind the header.
+// frame: the wire format of a connection. A frame is a header of 32 bytes, followed by the payload
+// if there is one. If checksums are enabled, a frame on a socket carries its checksums between the
+// header and the payload.
+//
+// Short messages are sent eagerly, before their receives are posted, while the sender has credit (a
+// number of bytes that the receiver can buffer). Other messages wait: an RTS (request to send)
+// announces a message, and a CTS (clear to send) permits the sender to send the payload.
 
 #include <colls/base/error.hpp>
 #include <colls/base/fingerprint.hpp>
@@ -19,28 +24,38 @@ namespace colls::interprocess {
 
 static_assert(std::endian::native == std::endian::little, "frames are little-endian");
 
-/// What a frame is. Values are part of the wire format.
+/// The kind of a frame. The values are part of the wire format.
 enum class kind : std::uint8_t {
   data = 1,     // an eager message, the payload that answers a CTS, or, with `flag::rts`, an RTS
-  cts,          // clear to send: one message of this key may come; with `flag::credit`, only credit
-  announce,     // the sender has waited long in this operation; payload: state_report
-  revoke,       // payload: failure
-  goodbye,      // the sender leaves; nothing follows
-  fingerprint,  // payload: the fingerprint of the sender's call of this sequence
-  mapped,       // the sender has mapped the shared heap that it was passed
-  report,       // the sender's state and what it knows of late ranks; payload: state_report
+  cts,          // permits one message of this key, or, with `flag::credit`, only returns credit
+  announce,     // says that the sender has waited long in this operation; carries a state_report
+  revoke,       // revokes the communicator; carries the failure
+  goodbye,      // the last frame of a sender that leaves the world
+  fingerprint,  // carries the fingerprint of the sender's call with this sequence number
+  mapped,       // says that the sender has mapped the shared heap (memory) of the receiver
+  report,       // says what the sender does and knows of late ranks; carries a state_report
 };
 
-/// Bits of `header::flags`. Values are part of the wire format.
+/// The bits of `header::flags`. The values are part of the wire format.
 namespace flag {
-inline constexpr std::uint8_t rts = 1;         // data: request to send; the payload waits for a CTS
-inline constexpr std::uint8_t repeat = 2;      // with rts: repeated RTS, which asks for no CTS
-inline constexpr std::uint8_t cleared = 4;     // data: this payload answers a CTS
-inline constexpr std::uint8_t credit = 8;      // cts: returns `length` bytes of credit
-inline constexpr std::uint8_t truncated = 16;  // cts: the receive is too short, do not send
-inline constexpr std::uint8_t cma = 32;        // mapped: the sender reads private memory, too
-// With rts: RTS cancel; the point-to-point message whose RTS was the `length`th of this connection
-// will not come. With cts: confirms the cancel of an RTS that no receive had answered.
+/// Marks a frame of `kind::data` as an RTS, whose payload waits for a CTS.
+inline constexpr std::uint8_t rts = 1;
+/// Marks an RTS as repeated. A repeated RTS asks for no CTS and lets the receiver detect a
+/// mismatch.
+inline constexpr std::uint8_t repeat = 2;
+/// Marks a frame of `kind::data` whose payload answers a CTS.
+inline constexpr std::uint8_t cleared = 4;
+/// Marks a frame of `kind::cts` that returns `length` bytes of credit.
+inline constexpr std::uint8_t credit = 8;
+/// Marks a frame of `kind::cts` from a receive that is too short. The sender must not send the
+/// payload.
+inline constexpr std::uint8_t truncated = 16;
+/// Marks a frame of `kind::mapped` whose sender also reads private memory of the receiver through
+/// the kernel (CMA, cross-memory attach).
+inline constexpr std::uint8_t cma = 32;
+// Marks an RTS as an RTS cancel, which withdraws the point-to-point message whose RTS was number
+// `length` on this connection. Marks a frame of `kind::cts` as the confirmation of an RTS cancel,
+// which is sent if no receive had answered the RTS.
 inline constexpr std::uint8_t cancel = 64;
 }  // namespace flag
 
@@ -57,11 +72,11 @@ struct header {
 };
 static_assert(sizeof(header) == 32 && std::is_trivially_copyable_v<header>);
 
-/// A header and the checksums that follow it on a socket, if checksums are enabled. The header's
-/// checksum is compared before any field is used.
+/// A header with the checksums that follow it on a socket if checksums are enabled. The receiver
+/// compares the header's checksum before it uses any field.
 struct checked_header : header {
   std::uint32_t payload_sum = 0;
-  std::uint32_t header_sum = 0;  // of all members before it
+  std::uint32_t header_sum = 0;  // the checksum of all members before this one
 
   using header::operator=;
   void set_checksums(const std::byte* payload, std::size_t size) {
@@ -75,9 +90,9 @@ struct checked_header : header {
 };
 static_assert(sizeof(checked_header) == 40 && std::is_trivially_copyable_v<checked_header>);
 
-/// Reason of a connection's failure: a frame arrived damaged.
+/// The reason with which a connection fails if a frame arrives damaged.
 inline constexpr const char* bad_checksum = "a frame came with a wrong checksum";
-/// Reason of a connection's failure: a frame is malformed.
+/// The reason with which a connection fails if a frame is malformed.
 inline constexpr const char* malformed = "a frame that no rank of colls would send";
 
 inline header make_header(interprocess::kind kind, const message_key& key, std::uint64_t length,
@@ -85,13 +100,14 @@ inline header make_header(interprocess::kind kind, const message_key& key, std::
   return {kind, flags, key.lane, key.communicator, key.sequence, length, hash};
 }
 
-/// Longest payload of a control frame, which is any frame but `kind::data`.
+/// The length of the longest payload of a control frame, which is any frame except `kind::data`.
 inline constexpr std::size_t max_control_bytes = std::max(sizeof(failure), sizeof(state_report));
 
-/// Longest message: no process can address more bytes.
+/// The length of the longest message. No process can address more bytes.
 inline constexpr std::uint64_t max_message_bytes = std::uint64_t{1} << 57;
 
-/// Whether a header is possible at all. Lengths are checked before anything is read or allocated.
+/// Returns whether a rank of colls may send such a header. The receiver checks the header's length
+/// before it reads or allocates anything.
 inline bool is_plausible(const header& frame) {
   switch (frame.kind) {
     case kind::data:
@@ -111,7 +127,7 @@ inline bool is_plausible(const header& frame) {
   return false;
 }
 
-/// The payload length of a control frame; 0 for `kind::data`.
+/// Returns the payload length of a control frame. Returns 0 for `kind::data` and `kind::cts`.
 inline std::size_t control_size(const header& frame) {
   const bool has_none = frame.kind == kind::data || frame.kind == kind::cts;
   return has_none ? 0 : frame.length;

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// interprocess_transport: ranks in processes, over connections that open at first use: TCP between
-// hosts, shared memory inside a host.
+// interprocess_transport: the transport of ranks that are processes. It opens a connection to a
+// peer at the first use, through TCP between hosts and through shared memory inside a host.
 
 #include <colls/bootstrap/subworld.hpp>
 #include <colls/bootstrap/world_info.hpp>
@@ -16,8 +16,9 @@
 
 namespace colls {
 
-/// One rank of a world of processes. All of its communicators share its connections, its matcher
-/// and its executor. Not thread-safe: everything runs on that executor.
+/// The transport of one rank in a world of processes. All communicators of the rank share its
+/// connections, its matcher and its executor. The class is not thread-safe, because everything runs
+/// on that executor.
 class interprocess_transport final : failure_hooks,
                                      engine::source,
                                      interprocess::connection_owner,
@@ -49,12 +50,14 @@ class interprocess_transport final : failure_hooks,
   const world_info& info() const { return *info_; }
   const std::shared_ptr<world_info>& shared_info() const { return info_; }
 
-  /// What each rank of a communicator sends to the others to form a subworld on another executor.
+  /// What each rank of a communicator sends to the others to form a subworld, which is a world of
+  /// the same ranks on another executor.
   using rank_entry = subworld::rank_entry;
-  /// Opens this rank's listeners for a subworld and writes their address to `local`.
+  /// Opens the listeners of this rank for a subworld, in which it is rank `rank` of `size`, and
+  /// writes their address to `local`.
   std::shared_ptr<world_info> prepare_world(int rank, int size, rank_entry& local) const;
-  /// Returns the transport of the subworld, given the entries of all ranks. Nothing else may run
-  /// the executor meanwhile.
+  /// Returns the transport of the subworld, given the entries of all ranks. No other thread may run
+  /// the executor during the call.
   std::shared_ptr<interprocess_transport> open_world(const boost::asio::any_io_executor& executor,
                                                      std::shared_ptr<world_info> info,
                                                      const std::vector<rank_entry>& entries) const;
@@ -67,7 +70,7 @@ class interprocess_transport final : failure_hooks,
   using multi_send_recv_operation = interprocess::multi_send_recv_operation<interprocess_transport>;
   friend multi_send_recv_operation;
 
-  /// See `interprocess::window_manager`.
+  /// Allocates memory that peers can access. See `interprocess::window_manager`.
   std::shared_ptr<std::byte> allocate(std::size_t size) { return windows_.allocate(size); }
   bool can_expose(const_bytes data) const { return windows_.contains(data); }
   struct bounce_buffer : interprocess::window_manager::bounce_buffer {
@@ -90,8 +93,9 @@ class interprocess_transport final : failure_hooks,
 
   bool poll() override;
 
-  /// Leaves the world without failing a peer's operation: writes what is queued, sends a goodbye on
-  /// every connection, and reads each to its end before it is closed, or until the deadline.
+  /// Leaves the world without failing an operation of a peer. Writes the queued frames, sends a
+  /// goodbye (the last frame of a rank) on every connection, and reads each connection to its end
+  /// before closing it. Closes the connections at the deadline at the latest.
   task<> close(time_point deadline);
 
  private:
@@ -115,8 +119,8 @@ class interprocess_transport final : failure_hooks,
     matcher_.remove_unexpected(message);
     protocol_.drop(message);
   }
-  // How often a new operation polls before it waits. Now and then 0: a rank that never waits would
-  // never poll its other connections.
+  // Returns how often a new operation polls before it waits. Returns 0 now and then, because a rank
+  // that never waits would never poll its other connections.
   int initial_polls() {
     if (++multi_operation_count_ % 64 == 0) return 0;
     return engine_->spins() ? 100 : 1;
@@ -131,8 +135,8 @@ class interprocess_transport final : failure_hooks,
   }
   bool poll_multi_operations();
   bool take_next(interprocess::connection& conn) override;
-  // Converts the operations for which `matches(operation)` into ordinary sends and receives, which
-  // may end more of them.
+  // Converts the operations for which `matches(operation)` returns true into ordinary sends and
+  // receives. A conversion may end other operations, so the loop starts again after each one.
   template <class Predicate>
   void convert_multi_operations(Predicate matches) {
     for (std::size_t i = 0; i < multi_operations_.size();) {
@@ -161,17 +165,17 @@ class interprocess_transport final : failure_hooks,
 
   // ---- failures
 
-  // The launcher or the store reports a failure.
+  // Handles a failure that the launcher or the store reports.
   void rank_failed(int peer, const reported_failure& reason) override;
 
-  // Reports a failure to ranks that have no connection to this one, through the store.
+  // Reports a failure through the store to ranks that have no connection to this rank.
   task<> report_to_store(failure reason);
 
   void lost(interprocess::connection& conn, const failure& reason) override;
 
   // Fails the operations that wait for `peer`, which has left or cannot be reached.
   void fail_waiting_for(int peer, const failure& reason);
-  // Returns a communicator that waits for `peer` and has not failed, or null.
+  // Returns a communicator that has not failed and on which an operation waits for `peer`, or null.
   communicator_state* communicator_waiting_for(int peer);
 
   void revoked(communicator_state& communicator, const failure& reason, int reporter) override;
@@ -193,7 +197,8 @@ class interprocess_transport final : failure_hooks,
   std::uint64_t newest_sequence_from(int peer, std::uint32_t communicator) override;
   bool is_stopped(int peer) override;
 
-  // False: the report is invalid, and the connection has ended.
+  // Handles a report of the peer on late ranks. Returns false if the report is invalid, in which
+  // case the connection has ended.
   bool receive_report(interprocess::connection& conn, const interprocess::header& frame,
                       const std::byte* payload);
 
@@ -202,14 +207,14 @@ class interprocess_transport final : failure_hooks,
   tag_matcher matcher_;
   interprocess::connection_table connections_;
   interprocess::window_manager windows_;
-  std::vector<multi_send_recv_operation*> multi_operations_;  // that wait, oldest first
+  std::vector<multi_send_recv_operation*> multi_operations_;  // waiting operations, oldest first
   unsigned multi_operation_count_ = 0;
   unsigned multi_only_polls_ = 0;
   int reports_ = 0;
   time_point last_silence_check_ = 0;
   interprocess::connector connector_;
   interprocess::eager_rendezvous protocol_;
-  task_group tasks_;  // last: its tasks use all of the above
+  task_group tasks_;  // last, because its tasks use all members above
 };
 static_assert(consuming_transport<interprocess_transport> &&
               shared_window_transport<interprocess_transport> &&

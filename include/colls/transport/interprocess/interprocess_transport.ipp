@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Member functions of interprocess_transport that are not inlined: frames, failures and leaving.
+// The member functions of interprocess_transport that are not inline: they handle frames and
+// failures, and leave the world.
 
 #include <colls/base/compiler.hpp>
 #include <colls/transport/interprocess/interprocess_transport.hpp>
@@ -52,14 +53,16 @@ COLLS_ONCE std::shared_ptr<interprocess_transport> interprocess_transport::open_
   subworld::complete(*info, entries);
   std::shared_ptr<engine> driver = engine::get(executor);
   if (driver != engine_) {
-    // Each rank has two threads then, and the other one may compute while this one waits.
+    // Each rank then has two threads, and one may compute while the other one waits. The new engine
+    // may therefore spin only if there are two cores per rank.
     driver->copy_idle_policy(*engine_, 2 * info->ranks_on_machine <= info->cores());
   }
   return std::make_shared<interprocess_transport>(std::move(driver), std::move(info));
 }
 
 COLLS_ONCE bool interprocess_transport::poll() {
-  // Now and then the other connections are polled, too.
+  // While multi_send_recv operations make progress, the other connections are polled only now and
+  // then.
   if (!multi_operations_.empty() && poll_multi_operations() && ++multi_only_polls_ % 16 != 0) {
     return true;
   }
@@ -70,7 +73,8 @@ COLLS_ONCE bool interprocess_transport::poll() {
 
 COLLS_ONCE task<> interprocess_transport::close(time_point deadline) {
   if (!connector_.stop_dialing()) co_return;
-  // A revoke may be queued for a connection that is still being dialled.
+  // A revoke may be queued for a connection that is still being dialled, so the connector closes
+  // only after that revoke is written.
   while (flush_all() && now() < deadline) co_await engine_->sleep_until(now() + milliseconds);
   connector_.close();
   connections_.say_goodbye();
@@ -81,7 +85,7 @@ COLLS_ONCE task<> interprocess_transport::close(time_point deadline) {
   }
   connections_.shut();
   if (info_->kv_store != nullptr) {
-    // Ranks that dial this one later learn that it has left, not that it died.
+    // Ranks that dial this one later learn from the store that it has left and has not died.
     try {
       co_await info_->kv_store->set(detail::left_key(rank()), "1",
                                     std::min(deadline, now() + seconds));
@@ -175,8 +179,9 @@ COLLS_ONCE void interprocess_transport::received(interprocess::connection& conn,
       failure reason = reported_failure::parse({payload, sizeof(failure)}, size())
                            .value_or(reported_failure(unexplained));
       if (reason.code == errc::peer_failed && reason.culprit == rank()) {
-        // A rank that receives nothing from this one takes it for dead, although its own frames may
-        // still arrive. This rank takes that rank for the failed one.
+        // A peer that receives nothing from this rank takes this rank for dead, although frames of
+        // that peer may still arrive here. This rank then takes the observer of the failure, or
+        // else the sender of the revoke, for the failed rank.
         const failure original = reason;
         const bool names_observer = original.observer >= 0 && original.observer != rank();
         reason.culprit = names_observer ? original.observer : conn.peer();
@@ -258,7 +263,7 @@ COLLS_ONCE void interprocess_transport::lost(interprocess::connection& conn,
   if (conn.received_goodbye()) {
     fail_waiting_for(conn.peer(), peer_left_failure(conn.peer()));
   } else if (!connector_.is_closing()) {
-    matcher_.peer_died(reason.culprit, reason);  // the peer, or this rank
+    matcher_.peer_died(reason.culprit, reason);  // the culprit is the peer or this rank
   }
   conn.fail_sends(reason.code, [](const interprocess::posted_send&) { return true; });
   conn.fail_receive(reason.code, [](const posted_receive&) { return true; });
@@ -326,7 +331,7 @@ COLLS_ONCE void interprocess_transport::announce(int peer, const operation_recor
                                                  const state_report& known) {
   if (peer == rank()) return;
   interprocess::connection& conn = connector_.connect(peer);
-  // One announcement is enough until the connection opens.
+  // One queued announcement is enough until the connection opens.
   if (conn.has_ended() || (!conn.is_open() && conn.has_control())) return;
   conn.control(interprocess::make_header(interprocess::kind::announce, announcement(peer, record),
                                          sizeof known, record.hash),
@@ -381,7 +386,8 @@ COLLS_ONCE void interprocess_transport::refuse(int peer, const failure& reason) 
 
 COLLS_ONCE void interprocess_transport::add_awaited(const operation_record& record,
                                                     std::vector<int>& ranks) {
-  // The send of an operation that also receives may have ended already.
+  // The send of an operation that also receives may have completed already, so the destination
+  // alone does not say that the operation still waits there.
   const bool only_sends = record.operation != collective::send_recv;
   if (record.destination >= 0 && only_sends) return ranks.push_back(record.destination);
   connections_.for_each([&](int peer, interprocess::connection& conn) {

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// multi_send_recv_operation: short messages to many ranks and from many ranks as one operation.
-// They are written to the connections and taken from them without the tag matcher.
+// multi_send_recv_operation: sends short messages to many ranks and receives short messages from
+// many ranks as one operation. It writes messages to the connections, and takes messages from the
+// connections, without the tag matcher.
 
 #include <colls/channel/multi_send_recv.hpp>
 #include <colls/transport/interprocess/connection.hpp>
@@ -16,10 +17,11 @@
 
 namespace colls::interprocess {
 
-/// Sends the messages of `sends` and ends when those of `receives` have arrived. The frames are
-/// ordinary messages. What a connection cannot take at once, or has not brought after a while, is
-/// converted into ordinary sends and receives, so that the matcher notices late ranks, ranks that
-/// have left and mismatched calls.
+/// An operation that sends the messages of `sends` and completes when the messages of `receives`
+/// have arrived. Its frames are those of ordinary messages. A message that a connection cannot take
+/// at once is converted into an ordinary send, and a message that has not arrived after a while
+/// into an ordinary receive. The matcher then notices late ranks, ranks that have left and
+/// mismatched calls.
 template <class Transport>
 class multi_send_recv_operation {
  public:
@@ -76,10 +78,11 @@ class multi_send_recv_operation {
       net_.enqueue(*this);
       return false;
     }
-    // Before the first poll: the woken peers run, and the fence of the check completes, meanwhile.
+    // The peers are woken before the first poll, so that they run, and the memory fence in
+    // `wake_peers` completes, while this rank polls.
     net_.wake_peers();
-    // If each rank has a core of its own, the cache lines of the peers' messages are often on their
-    // way already.
+    // It pays to poll a few times before waiting. If each rank has a core of its own, the cache
+    // lines of the peers' messages are often on their way already.
     for (int polls = net_.initial_polls(); polls > 0; --polls) {
       if (take()) return true;
     }
@@ -94,10 +97,10 @@ class multi_send_recv_operation {
     return ec_;
   }
 
-  // ---- for the transport
+  // ---- called by the transport
 
   bool belongs_to(const communicator_state& comm) const { return record_.communicator == &comm; }
-  /// Whether that message is a part of this operation and has not been taken.
+  /// Returns whether the message with this key is a part of this operation and has not been taken.
   bool awaits(const message_key& key) const {
     const bool is_part = key.communicator == frame_.communicator &&
                          key.sequence == frame_.sequence && key.lane == frame_.lane;
@@ -105,12 +108,13 @@ class multi_send_recv_operation {
     const int rank = record_.communicator->rank_of(key.peer);
     return rank >= 0 && (missing_ & bit(rank)) != 0;
   }
-  /// Takes what has arrived. True: that was all.
+  /// Takes the messages that have arrived. Returns true if no message is missing any more.
   bool take() {
     for (ranks left = missing_; left != 0; left &= left - 1) take(std::countr_zero(left));
     return missing_ == 0;
   }
-  /// Takes the next frame of that connection if it is a part of this operation. True: it has.
+  /// Takes the next frame of the connection `source` if it is a part of this operation. Returns
+  /// whether it has taken the frame.
   bool receive_from(const connection& source) {
     for (ranks left = missing_; left != 0; left &= left - 1) {
       const int rank = std::countr_zero(left);
@@ -119,7 +123,7 @@ class multi_send_recv_operation {
     return false;
   }
   bool is_complete() const { return missing_ == 0; }
-  /// Calls `visit` for the connections from which a message is still missing.
+  /// Calls `visit` for each connection from which a message is still missing.
   template <class Visit>
   void for_each_awaited(const Visit& visit) const {
     for (ranks left = missing_; left != 0; left &= left - 1) {
@@ -131,7 +135,7 @@ class multi_send_recv_operation {
     ec_ = reason;
     end();
   }
-  /// Converts what is missing into ordinary receives.
+  /// Converts the missing messages into ordinary receives.
   void convert() {
     try {
       if (start_converted(0)) end();
@@ -140,7 +144,7 @@ class multi_send_recv_operation {
       fail(make_error_code(errc::not_enough_memory));
     }
   }
-  /// Whether it has waited long enough to be converted.
+  /// Returns whether the operation has waited long enough to be converted.
   bool is_due(time_point now) {
     if (since_ == 0) since_ = now;
     return now - since_ >= milliseconds || now >= record_.deadline;
@@ -156,7 +160,7 @@ class multi_send_recv_operation {
   struct wait : completion {
     multi_send_recv_operation* parent = nullptr;
   };
-  /// The messages that became ordinary sends and receives.
+  /// The ordinary sends and receives into which messages were converted.
   struct converted : detail::recycled {
     detail::recycled_vector<send_operation> sends;
     detail::recycled_vector<recv_operation> receives;
@@ -177,7 +181,8 @@ class multi_send_recv_operation {
     if (!ec_) ec_ = ec;
   }
 
-  // Takes messages that arrived before this operation began. False: one is incomplete or different.
+  // Takes the messages that arrived before this operation began. Returns false if one of them is
+  // incomplete or does not fit.
   bool take_unexpected() {
     for (ranks left = missing_; left != 0; left &= left - 1) {
       const int rank = std::countr_zero(left);
@@ -198,7 +203,7 @@ class multi_send_recv_operation {
     return start_converted([=](int rank) { return (unsent & bit(rank)) != 0; },
                            [=](int rank) { return (missing & bit(rank)) != 0; });
   }
-  // Starts ordinary sends and receives. True: all of them have ended.
+  // Starts the ordinary sends and receives. Returns true if all of them have completed at once.
   template <class Unsent, class Missing>
   bool start_converted(Unsent unsent, Missing missing) {
     const int local = record_.communicator->rank();
@@ -227,7 +232,7 @@ class multi_send_recv_operation {
           *done_);
       if (!operation.start(entry)) ++pending_;
     };
-    pending_ = 1;  // the start itself
+    pending_ = 1;  // counts this function as one operation until it returns
     for (send_operation& send : converted_->sends) begin(send);
     for (recv_operation& receive : converted_->receives) begin(receive);
     return --pending_ == 0;
@@ -237,7 +242,7 @@ class multi_send_recv_operation {
   operation_record& record_;
   multi_send_buffers sends_;
   multi_recv_buffers receives_;
-  header frame_;  // of all messages, except for the length
+  header frame_;  // the header of all messages, except for the length
   completion* done_ = nullptr;
   ranks missing_ = 0;
   int pending_ = 0;

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// payload_target: where a connection puts the payload of the frame that it reads.
+// payload_target: the destination to which a connection copies the payload of the frame that it
+// reads.
 
 #include <colls/coroutine/frame_cache.hpp>
 #include <colls/matching/tag_matcher.hpp>
@@ -16,13 +17,14 @@ namespace colls::interprocess {
 
 class connection;
 
-/// An unexpected message: an eager message with its payload (at most `eager_limit` bytes) behind
-/// this object, or the RTS of a message that waits for a CTS.
+/// A message that arrived before its receive. It is either an eager message, whose payload of at
+/// most `eager_limit` bytes lies behind this object, or the RTS (request to send) of a message that
+/// waits for a CTS (clear to send).
 struct unexpected_frame final : unexpected_message {
   connection* conn = nullptr;
-  posted_receive* receive = nullptr;  // was posted before all of the payload had arrived
+  posted_receive* receive = nullptr;  // the receive, if posted before the payload was complete
   std::size_t filled = 0;
-  std::uint64_t number = 0;  // of a point-to-point RTS: counted per connection from 1
+  std::uint64_t number = 0;  // the number of a point-to-point RTS, counted per connection from 1
   std::byte* bytes() { return reinterpret_cast<std::byte*>(this + 1); }
   void drop() override;
 
@@ -38,9 +40,9 @@ struct unexpected_frame final : unexpected_message {
   std::size_t room_ = 0;
 };
 
-/// The destination of the current payload: a receive, the reduction of a receive, an unexpected
-/// message, or nothing. The destination may go away at any time; the rest of the payload is then
-/// discarded.
+/// The destination of the current payload, which is a receive, the reduction of a receive, an
+/// unexpected message, or nothing. The destination may be withdrawn at any time. The rest of the
+/// payload is then discarded.
 class payload_target final : public payload_writer {
  public:
   explicit payload_target(tag_matcher& matcher) : matcher_(matcher) {}
@@ -48,7 +50,8 @@ class payload_target final : public payload_writer {
   payload_target& operator=(const payload_target&) = delete;
   ~payload_target() { release_gathered(); }
 
-  /// Begins a frame with `size` bytes of payload, which is discarded unless `deliver_to` follows.
+  /// Begins a frame with `size` bytes of payload. The payload is discarded unless `deliver_to` is
+  /// called next.
   void begin(std::size_t size) {
     left_ = size;
     delivered_ = 0;
@@ -57,15 +60,17 @@ class payload_target final : public payload_writer {
     receive_ = nullptr;
     unexpected_ = nullptr;
   }
-  /// Sets the checksum that the payload must have; with another one the payload never completes.
+  /// Sets the checksum that the payload must have. A payload with a different checksum never
+  /// completes.
   void expect(std::uint32_t sum) {
     checked_ = true;
     expected_ = sum;
     sum_ = 0;
   }
-  /// Whether all of the payload has arrived with a wrong checksum.
+  /// Returns whether all of the payload has arrived with a wrong checksum.
   bool is_damaged() const { return is_damaged_; }
-  /// `in_place`: a reduction gets the pieces as they arrive; otherwise all of the payload at once.
+  /// Delivers the payload to a receive. If `in_place` is true, the reduction of the receive gets
+  /// each piece of the payload as it arrives. Otherwise it gets all of the payload at once.
   void deliver_to(posted_receive& receive, bool in_place) {
     next_ = receive.data;
     if (receive.fold != nullptr && (!in_place || receive.granularity > max_in_place_granularity)) {
@@ -80,23 +85,26 @@ class payload_target final : public payload_writer {
     unexpected_ = &message;
     next_ = message.bytes();
   }
-  /// Completes `receive`, paired with the incomplete `message`, when all of it has arrived.
+  /// Pairs `receive` with the incomplete `message`. Completes `receive` when all of `message` has
+  /// arrived.
   void complete_later(unexpected_frame& message, posted_receive& receive) {
     message.receive = &receive;
     receive.writer = this;
   }
 
-  /// Bytes of payload that have not arrived.
+  /// Returns the number of payload bytes that have not arrived.
   std::size_t left() const { return left_; }
-  /// Where the caller may put the next bytes before it calls `filled`; null: use `take`.
+  /// Returns where the caller may put the next bytes before it calls `filled`. If `room` returns
+  /// null, the caller must pass the bytes to `take`, or to `filled` to discard them.
   std::byte* room() const { return next_; }
-  /// `size` bytes were put into `room()`, or, if that is null, lie at `source` and are discarded.
+  /// Accounts for `size` bytes at `source`. The bytes lie in `room()`, or are discarded if `room()`
+  /// is null.
   void filled(const std::byte* source, std::size_t size) {
     if (next_ != nullptr) next_ += size;
     note(source, size);
   }
-  /// How many of the next `size` bytes `take` accepts. A reduction in place takes whole elements,
-  /// and the rest waits until more has arrived.
+  /// Returns how many of the next `size` bytes `take` accepts. A reduction in place takes whole
+  /// elements, so the rest must wait until more bytes have arrived.
   std::size_t acceptable(std::size_t size) const {
     const std::size_t next = std::min(size, left_);
     const bool in_place = next_ == nullptr && receive_ != nullptr;
@@ -110,7 +118,7 @@ class payload_target final : public payload_writer {
     }
     filled(source, size);
   }
-  /// Completes the destination: all of the payload has arrived.
+  /// Completes the destination, after all of the payload has arrived.
   void end() {
     if (posted_receive* const receive = std::exchange(receive_, nullptr)) {
       receive->writer = nullptr;
@@ -137,7 +145,7 @@ class payload_target final : public payload_writer {
       next_ = nullptr;
       release_gathered();
     }
-    // A paired message is in no list any more, so it is freed here.
+    // A message that is paired with a receive is in no queue any more, so it is freed here.
     if (unexpected_ != nullptr && unexpected_->receive == &receive) {
       next_ = nullptr;
       std::exchange(unexpected_, nullptr)->drop();
@@ -146,12 +154,12 @@ class payload_target final : public payload_writer {
   void forget(unexpected_frame& message) {
     if (unexpected_ == &message) unexpected_ = nullptr, next_ = nullptr;
   }
-  /// Whether the payload goes to a receive of that operation.
+  /// Returns whether the payload goes to a receive of the operation `record`.
   bool is_for(const operation_record& record) const {
     const posted_receive* const receive = unexpected_ != nullptr ? unexpected_->receive : receive_;
     return receive != nullptr && receive->record == &record;
   }
-  /// Fails the receive in progress if `matches(receive)`.
+  /// Fails the receive in progress if `matches(receive)` returns true.
   template <class Predicate>
   void fail(std::error_code ec, Predicate matches) {
     posted_receive* const receive = unexpected_ != nullptr ? unexpected_->receive : receive_;
@@ -161,7 +169,8 @@ class payload_target final : public payload_writer {
   }
 
  private:
-  // The payload of longer elements is gathered before it is reduced.
+  // The size of the longest elements that are reduced in place. The payload of longer elements is
+  // gathered before it is reduced.
   static constexpr std::size_t max_in_place_granularity = 4096;
 
   void note(const std::byte* bytes, std::size_t size) {
@@ -191,13 +200,13 @@ class payload_target final : public payload_writer {
   std::size_t left_ = 0;
   std::size_t delivered_ = 0;
   std::byte* next_ = nullptr;
-  tag_matcher::block gathered_;  // scratch for a payload that is reduced at its end
+  tag_matcher::block gathered_;  // scratch memory for a payload that is reduced when it is complete
   posted_receive* receive_ = nullptr;
   unexpected_frame* unexpected_ = nullptr;
   bool checked_ = false;
   bool is_damaged_ = false;
   std::uint32_t expected_ = 0;
-  std::uint32_t sum_ = 0;  // of the bytes that have arrived
+  std::uint32_t sum_ = 0;  // the checksum of the bytes that have arrived
 };
 
 }  // namespace colls::interprocess

@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// send_queue: what a connection has still to write, in which order, and how much is written.
+// send_queue: the frames that a connection has still to write, their order, and how much of them is
+// written. Frames, RTS (request to send), CTS (clear to send) and control frames are explained in
+// frame.hpp.
 
 #include <colls/base/buffer.hpp>
 #include <colls/matching/operation_record.hpp>
@@ -21,7 +23,7 @@ namespace colls::interprocess {
 
 class connection;
 
-/// A send that has started and not ended.
+/// A send that has started and has not completed.
 struct posted_send : key_table_node {
   checked_header frame;
   const std::byte* data = nullptr;
@@ -30,19 +32,19 @@ struct posted_send : key_table_node {
   completion* done = nullptr;
   connection* conn = nullptr;
   std::error_code ec;
-  std::size_t written = 0;  // of header and payload
+  std::size_t written = 0;  // the number of written bytes of header and payload
   bool awaits_cts = false;
-  bool is_blocked = false;   // behind other sends of its key: its RTS may not go yet
+  bool is_blocked = false;   // waits behind other sends of its key; its RTS may not be sent yet
   bool is_deferred = false;  // blocked because too many RTS are pending
   bool queued = false;
   bool is_rts_only = false;  // only its RTS is queued
   bool rts_sent = false;
-  bool is_tombstone = false;  // of a cancelled send: absorbs the CTS that may be on its way
-  std::uint64_t number = 0;   // of its RTS, counted per connection from 1
-  posted_send* next_queued = nullptr;  // in the send queue
+  bool is_tombstone = false;           // stands for a cancelled send and absorbs the CTS on its way
+  std::uint64_t number = 0;            // the number of its RTS, counted per connection from 1
+  posted_send* next_queued = nullptr;  // the next send in the queue
 
   bool is_pending() const { return awaits_cts || queued; }
-  /// Nothing of it has left.
+  /// Returns whether no part of the message has left this rank and no CTS has come for the message.
   bool is_untouched() const {
     return awaits_cts || (queued && written == 0 && (frame.flags & flag::cleared) == 0);
   }
@@ -55,7 +57,7 @@ struct posted_send : key_table_node {
   }
 };
 
-/// A queue of bytes. Removing some does not move the rest each time.
+/// A queue of bytes. Removing bytes from the front does not move the remaining bytes each time.
 class byte_queue {
  public:
   bool empty() const { return begin_ == bytes_.size(); }
@@ -87,23 +89,24 @@ class byte_queue {
   std::size_t begin_ = 0;
 };
 
-/// Limits on queued control frames, in bytes, for a peer that does not read. Beyond the first limit
-/// frames that are repeated anyway (announcements and reports) are dropped. Beyond the second the
-/// connection ends. Only answers to a peer that sends and does not read reach it: the frames that a
-/// rank sends of its own accord, such as CTS, stay far below.
+/// The limits on queued control frames, in bytes, for a peer that does not read. Above
+/// `max_unread_repeated` frames that are repeated anyway (announcements and reports) are dropped.
+/// Above `max_unread` the connection ends. Only answers to a peer that sends and does not read can
+/// reach `max_unread`, because the frames that a rank sends on its own initiative, such as CTS,
+/// stay far below.
 inline constexpr std::size_t max_unread_repeated = std::size_t{1} << 20;
 inline constexpr std::size_t max_unread = std::size_t{64} << 20;
 
-/// The frames that a connection has to write. Order: the rest of a withdrawn frame, the rest of the
-/// first send if it has begun, control frames, the other sends. A frame that has begun is always
-/// written completely.
+/// The frames that a connection has to write. They are written in this order: the rest of a
+/// withdrawn frame, the rest of the first send if a part of it is written, control frames, the
+/// other sends. A frame of which a part is written is always written completely.
 class send_queue {
  public:
   send_queue() = default;
   send_queue(const send_queue&) = delete;
   send_queue& operator=(const send_queue&) = delete;
 
-  /// Enables checksums for all frames, the queued ones included.
+  /// Enables checksums for all frames, including the queued ones.
   void add_checksums() {
     header_bytes_ = sizeof(checked_header);
     for_each([](posted_send& send) { send.frame.set_checksums(send.data, send.body()); });
@@ -121,17 +124,18 @@ class send_queue {
   bool has_control() const { return !control_.empty(); }
   bool empty() const { return first_ == nullptr && control_.empty() && tail_.empty(); }
 
-  /// Whether `control` failed because too much is unread, rather than for lack of memory.
+  /// Returns whether `control` failed because the peer has left too much unread, and not because of
+  /// a lack of memory.
   bool is_too_much_unread() const { return too_much_unread_; }
-  /// Discards what is queued, apart from sends; nothing is written any more.
+  /// Discards all queued frames except sends. Nothing is written any more.
   void end() {
     ended_ = true;
     tail_.clear();
     control_.clear();
   }
 
-  /// Queues a control frame. False: there is no memory for it, or too much is unread; nothing can
-  /// be written any more.
+  /// Queues a control frame. Returns false if there is no memory for the frame or the peer has left
+  /// too much unread. Nothing can be written after that.
   [[nodiscard]] bool control(const header& frame, const void* payload) {
     if (ended_) return true;
     const bool is_repeated = frame.kind == kind::announce || frame.kind == kind::report;
@@ -151,7 +155,8 @@ class send_queue {
     return true;
   }
 
-  /// Queues a send, or, with `rts_only`, only its RTS. False: another send is before it.
+  /// Queues a send, or, if `rts_only` is true, only its RTS. Returns false if another send is
+  /// before it in the queue.
   bool push(posted_send& send, bool rts_only = false) {
     send.queued = true;
     send.is_rts_only = rts_only;
@@ -162,8 +167,8 @@ class send_queue {
     last_ = &send;
     return first_ == &send;
   }
-  /// Whether `write()` writes all of `send`. Then its start reports the end, and no completion is
-  /// posted.
+  /// Calls `write()` and returns whether all of `send` was written. If so, the function that starts
+  /// the send reports the completion, and no completion is posted.
   template <class Write>
   bool ends_at_once(posted_send& send, Write write) {
     starting_ = &send;
@@ -171,9 +176,9 @@ class send_queue {
     return std::exchange(starting_, nullptr) == nullptr;
   }
 
-  /// Removes a queued send. The rest of a partly written frame is copied and still goes out, since
-  /// the peer has its length. False: there is no memory for the copy, so nothing can be written any
-  /// more.
+  /// Removes a queued send. If a part of the frame is written, copies the rest, which is still sent
+  /// because the peer knows the length of the frame. Returns false if there is no memory for the
+  /// copy. Nothing can be written after that.
   [[nodiscard]] bool withdraw(posted_send& send) {
     if (!std::exchange(send.queued, false)) return true;
     posted_send* before = nullptr;
@@ -191,8 +196,8 @@ class send_queue {
     return true;
   }
 
-  /// Queues all but the first `done` bytes of a frame whose beginning was written directly. False:
-  /// as for `withdraw`.
+  /// Queues all but the first `done` bytes of a frame whose beginning was written directly. Returns
+  /// false if there is no memory for these bytes. Nothing can be written after that.
   [[nodiscard]] bool append_rest(const header& frame, const_bytes message, std::size_t done) {
     try {
       tail_.reserve(header_bytes_ + message.size - done);
@@ -211,7 +216,8 @@ class send_queue {
   void for_each(Visit visit) const {
     for (posted_send* send = first_; send != nullptr; send = send->next_queued) visit(*send);
   }
-  /// Ends the sends for which `matches(send)`. False: as for `withdraw`.
+  /// Fails the sends for which `matches(send)` returns true. Returns false if `withdraw` has
+  /// returned false for one of them.
   template <class Predicate>
   [[nodiscard]] bool fail(std::error_code ec, Predicate matches) {
     bool is_writable = true;
@@ -220,7 +226,7 @@ class send_queue {
       if (matches(*send)) {
         is_writable &= withdraw(*send);
         if (starting_ == send) starting_ = nullptr;
-        if (!send->is_rts_only) send->finish(ec);  // else flow control ends it
+        if (!send->is_rts_only) send->finish(ec);  // otherwise the flow control finishes it
       }
       send = following;
     }
@@ -229,7 +235,8 @@ class send_queue {
 
   // ---- writing
 
-  /// Fills `parts` with what a socket may be given next; returns how many are filled.
+  /// Fills `parts` with the bytes that a socket may be given next. Returns how many parts are
+  /// filled.
   int gather(std::span<iovec> parts) const {
     std::size_t count = 0;
     const auto add = [&](const std::byte* data, std::size_t size) {
@@ -248,11 +255,12 @@ class send_queue {
     return static_cast<int>(count);
   }
 
-  /// A frame to be written, or, with a header of kind 0, more payload of the previous frame.
+  /// What to write next, which is a frame, or, if the kind of `frame` is 0, more payload of the
+  /// previous frame.
   struct piece {
     header frame;
     const std::byte* data = nullptr;
-    std::size_t size = 0;  // of payload
+    std::size_t size = 0;  // the number of payload bytes
   };
   piece front() const {
     if (!tail_.empty()) return {{}, tail_.data(), tail_.size()};
@@ -268,7 +276,8 @@ class send_queue {
     return next;
   }
 
-  /// `size` bytes of the payload of `front()` were written, and its header.
+  /// Records that the header of `front()`, if there is one, and `size` bytes of the payload were
+  /// written.
   void advance_front(std::size_t size) {
     if (!tail_.empty()) {
       tail_.remove(size);
@@ -280,7 +289,7 @@ class send_queue {
     }
   }
 
-  /// `sent` bytes were written, headers included.
+  /// Records that `sent` bytes were written, headers included.
   void advance(std::size_t sent) {
     const auto take = [&](std::size_t size) {
       const std::size_t part = std::min(sent, size);
@@ -303,8 +312,9 @@ class send_queue {
   bool has_checksums() const { return header_bytes_ != sizeof(header); }
   std::size_t frame_bytes(const posted_send& send) const { return header_bytes_ + send.body(); }
 
-  // Each message on a failed communicator is answered by a revoke. A revoke equal to the last one
-  // is dropped while the last one is still queued.
+  // Returns whether the frame is a revoke and equals the last revoke, which is still queued. The
+  // check avoids a queue of many equal revokes, because a rank answers each message on a failed
+  // communicator by a revoke.
   bool is_queued_already(const header& frame, const void* payload) const {
     const std::uint64_t written = control_total_ - control_.size();
     if (frame.kind != kind::revoke || last_revoke_ == 0 || last_revoke_ - 1 < written) return false;
@@ -337,17 +347,19 @@ class send_queue {
     }
   }
 
-  // Whether `front()` is of the first send, if there is no tail.
+  // Returns whether `front()` is a piece of the first send, given that the tail is empty.
   bool is_send_at_front() const {
     return first_ != nullptr && (first_->written > 0 || control_.empty());
   }
 
-  // An RTS gets its number when its first byte is written.
+  // Counts `size` more written bytes of a send. An RTS gets its number when its first byte is
+  // written.
   void count(posted_send& send, std::size_t size) {
     if (send.is_rts_only && send.written == 0 && size > 0) send.number = ++rts_count_;
     send.written += size;
   }
-  // All of the first send is written.
+  // Removes the first send, all of which is written, and completes it unless only its RTS was
+  // queued.
   void finish_first(posted_send& send) {
     first_ = send.next_queued;
     if (first_ == nullptr) last_ = nullptr;
@@ -362,14 +374,14 @@ class send_queue {
     }
   }
 
-  std::size_t header_bytes_ = sizeof(header);  // with the checksums behind it
+  std::size_t header_bytes_ = sizeof(header);  // includes the checksums if they are enabled
   byte_queue tail_;
   byte_queue control_;
-  std::uint64_t control_total_ = 0;  // bytes of control frames ever queued
-  std::uint64_t last_revoke_ = 0;    // 1 + offset of the last revoke among them; 0: none
+  std::uint64_t control_total_ = 0;  // bytes of all control frames queued so far
+  std::uint64_t last_revoke_ = 0;    // 1 + offset of the last revoke in these bytes, or 0 if none
   posted_send* first_ = nullptr;
   posted_send* last_ = nullptr;
-  posted_send* starting_ = nullptr;  // its start() is on the stack
+  posted_send* starting_ = nullptr;  // the send whose start() is on the stack
   std::uint64_t rts_count_ = 0;
   bool ended_ = false;
   bool too_much_unread_ = false;

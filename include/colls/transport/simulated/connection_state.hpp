@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The state of simulated ranks and of the connections between them in a run with a fault plan.
+// The state of simulated ranks and of the connections between them. It is tracked only in a run
+// with a fault plan, which lists the faults to inject.
 
 #include <colls/transport/simulated/event_queue.hpp>
 
@@ -10,12 +11,13 @@
 
 namespace colls::simulated {
 
-/// `isolated`: the rank runs, but nothing passes to or from it. `killed`: its process has ended.
-/// `vanished`: its host is gone without closing connections.
+/// The state of a simulated rank. An `isolated` rank keeps running, but no message passes to or
+/// from it. A `killed` rank is one whose process has ended. A `vanished` rank is one whose machine
+/// has disappeared without closing its connections.
 enum class rank_state : std::uint8_t { alive, isolated, killed, vanished };
 
 /// The states of all ranks, and of all pairs of ranks that have communicated. Exists only in a run
-/// with a fault plan, since it grows with the number of these pairs.
+/// with a fault plan, because its size grows with the number of these pairs.
 class connection_states {
  public:
   explicit connection_states(int ranks)
@@ -25,11 +27,11 @@ class connection_states {
   struct connection_state {
     bool open = false;  // the connection is established
     bool cut = false;
-    bool failure_detected = false;  // the sender knows that the peer is unreachable, or will soon
+    bool failure_detected = false;  // the sender has detected the failure, or soon will
     ticks stalled_until = 0;
     ticks last_arrival = 0;
     std::uint64_t messages = 0;
-    // The last collective for which a message has arrived.
+    // Identifies the last collective for which a message has arrived.
     std::uint32_t communicator = 0;
     std::uint64_t sequence = 0;
   };
@@ -45,12 +47,12 @@ class connection_states {
 
   enum class outcome : std::uint8_t {
     passes,
-    dropped,      // the sender learns nothing, or has learned of the failure already
-    refused,      // the peer's host is up, but its process has ended
-    unreachable,  // no answer
+    dropped,      // the message is lost, and the sender has detected the failure before
+    refused,      // the peer's machine answers, but the peer's process has ended
+    unreachable,  // the sender gets no answer
   };
-  /// Returns whether a message from `source` reaches `dest`, and if not, what the sender learns.
-  /// The first message between two ranks opens their connection.
+  /// Returns whether a message from `source` reaches `dest` and, if it does not, what the sender
+  /// learns. The first message between two ranks opens their connection.
   outcome try_send(int source, int dest) {
     connection_state& forward = between(source, dest);
     connection_state& backward = between(dest, source);
@@ -66,7 +68,8 @@ class connection_states {
                                                                            : outcome::unreachable;
   }
 
-  /// Returns true once for an open connection of `rank` to `peer` that has failed.
+  /// Records that `rank` detects a failure of its connection to `peer`. Returns false if the
+  /// connection is not open or if its failure was detected before.
   bool detect_failure(int rank, int peer) {
     connection_state& state = between(rank, peer);
     if (!state.open || state.failure_detected) return false;

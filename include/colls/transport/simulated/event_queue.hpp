@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The event queue of the discrete-event simulation.
+// The event queue of the discrete-event simulation, which orders events by virtual time.
 
 #include <colls/base/clock.hpp>
 
@@ -13,7 +13,7 @@
 
 namespace colls::simulated {
 
-/// Virtual time in picoseconds: a byte at 12.5 GB/s takes 80 of them.
+/// Virtual time in picoseconds. A byte at 12.5 GB/s takes 80 ticks.
 using ticks = std::int64_t;
 inline constexpr ticks per_nanosecond = 1000;
 inline constexpr ticks no_time = INT64_MAX;
@@ -23,9 +23,10 @@ constexpr ticks to_ticks(time_point time) {
   return time > no_time / per_nanosecond ? no_time : time * per_nanosecond;
 }
 
-/// A priority queue of entries by time. Entries of equal times are popped in the order in which
-/// they were pushed. Most times only grow from message to message, so an entry is appended to one
-/// of a few sorted runs, and goes to a heap only if it fits none of them.
+/// A priority queue of entries, ordered by time. Entries with equal times are popped in the order
+/// in which they were pushed. Since the times of successive entries mostly increase, an entry is
+/// appended to one of a few sorted runs. It is pushed on a heap only if it is earlier than the last
+/// entry of every run.
 template <class Item>
 class event_queue {
  public:
@@ -57,11 +58,11 @@ class event_queue {
     if (run_[best].size() == 1) first_[best] = {time, added.order};
   }
 
-  /// Puts back an item that was popped. It comes after items that were deferred to the same time
-  /// before, and before all items that were pushed for that time.
+  /// Puts a popped item back into the queue, for the time `until`. Deferred items of equal times
+  /// keep their order, and they precede all pushed items of the same time.
   void defer(ticks until, const Item& item) { push_heap_entry({until, ++deferred_, item}); }
 
-  /// Returns the time of the first entry. The queue may not be empty.
+  /// Returns the time of the first entry. The queue must not be empty.
   ticks next_time() const { return first_[next()].time; }
 
   entry pop() {
@@ -122,7 +123,7 @@ class event_queue {
     return a.time != b.time ? a.time > b.time : a.order > b.order;
   }
 
-  /// A FIFO in a growing circular buffer.
+  /// A FIFO queue in a circular buffer that grows.
   class ring_buffer {
    public:
     std::size_t size() const { return end_ - begin_; }
@@ -152,8 +153,8 @@ class event_queue {
   };
 
   position first_[runs + 1] = {no_position, no_position, no_position, no_position,
-                               no_position};  // of each run, of the heap
-  ticks last_[runs] = {};                     // the last time of each run; 0 for an empty run
+                               no_position};  // the first entry of each run and of the heap
+  ticks last_[runs] = {};                     // the last time of each run, or 0 if it is empty
   ring_buffer run_[runs];
   std::vector<entry> heap_;
   std::uint64_t pushed_ = std::uint64_t{1} << 63;

@@ -2,13 +2,15 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Fault injection: the effects of a fault plan on simulated ranks, their connections and messages.
+// Fault injection: applies the faults of a fault plan to simulated ranks, their connections and
+// their messages.
 
 #include <colls/transport/simulated/simulated_transport.hpp>
 
 namespace colls {
 
-// Delays the messages of a connection at random, but keeps their order.
+// Returns the arrival time of a message, which is `time` plus a random delay. The messages of a
+// connection keep their order.
 inline simulated::ticks simulated_world::enforce_order(int source, int dest, ticks time) {
   if (!has_plan_) return time;
   simulated::connection_states::connection_state& state = connections_->between(source, dest);
@@ -62,7 +64,7 @@ inline bool simulated_world::corrupts(simulated_transport& sender) {
   return false;
 }
 
-// Handles an event of a rank that is dead or frozen. Returns false if the rank is neither.
+// Handles the event `due` if its rank is dead or frozen. Returns false if the rank is neither.
 inline bool simulated_world::intercept(const event& due, simulated_transport& rank) {
   if (now_ < rank.frozen_until_) {
     event later = due;
@@ -136,7 +138,7 @@ inline void simulated_world::end_rank(int rank, simulated::rank_state state) {
     if (other == rank) continue;
     if (state == simulated::rank_state::killed) {
       if (!connections_->detect_failure(other, rank)) continue;
-      // The peer sees the end of the stream after all bytes that were sent.
+      // The peer sees the end of the stream only after all bytes that the rank had sent.
       const ticks last = std::max(now_, connections_->between(rank, other).last_arrival);
       report_loss(other, rank, last + network_.latency(rank, other), "its process has ended");
     } else {
@@ -151,7 +153,8 @@ inline void simulated_world::end_rank(int rank, simulated::rank_state state) {
   }
 }
 
-// A rank finds out that a connection is dead when its keep-alive probes stay unanswered.
+// Schedules the time at which `rank` finds out that its connection to `peer` is dead, because its
+// keep-alive probes stay unanswered.
 inline void simulated_world::detect_loss(int rank, int peer) {
   if (connections_->detect_failure(rank, peer))
     report_loss(rank, peer, now_ + idle_timeout, "it is cut off");
@@ -168,8 +171,8 @@ inline void simulated_world::report_loss(int rank, int peer, ticks time, const c
   push(time, event::kind::control_arrived, rank, &msg);
 }
 
-// Broadcasts a failure by the store, if there is one. An isolated rank cannot reach the store
-// either.
+// Broadcasts a failure through the store (the key-value service of the job), unless the plan has no
+// store. An isolated rank cannot reach the store either.
 inline void simulated_world::broadcast_failure(int source, const failure& reason,
                                                std::uint32_t communicator) {
   if (!plan_.store || connections_->state_of(source) == simulated::rank_state::isolated) return;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Fault plans: what goes wrong in a simulated run, and the text form of a plan.
+// Fault plans, which specify what goes wrong in a simulated run, and the text form of a plan.
 
 #include <colls/base/fingerprint.hpp>
 #include <colls/base/network_cost.hpp>
@@ -10,22 +10,22 @@
 
 namespace colls::simulated {
 
-/// A fault of `rank`, injected just before its `event`-th event. Each send or receive that it
-/// starts counts as an event, and each message, control message or end of a send that reaches it,
-/// from 1 on.
+/// A fault of `rank`, injected just before the `event`-th event of this rank. Events are numbered
+/// from 1. An event is a send or receive that the rank starts, or a message, a control message or
+/// the end of a send that reaches the rank.
 struct fault {
   enum class kind : std::uint8_t {
-    kill,            // its process ends, and connected peers see the end of the stream
-    half_open,       // its host vanishes without closing connections
-    isolate,         // it keeps running, but nothing passes to or from it
-    cut,             // nothing passes from it to `peer`
-    cut_both,        // nothing passes between it and `peer`
-    clog,            // its messages to `peer` are stalled for `duration`
-    freeze,          // it makes no progress for `duration`
-    flip,            // flips a bit of its `event`-th message, which fails the checksum
-    cancel,          // it cancels the operation in flight
-    destroy,         // it destroys its communicator
-    wrong_argument,  // from the start it passes another `argument` than the other ranks
+    kill,            // the rank's process ends, and connected peers see the end of the stream
+    half_open,       // the rank's machine disappears without closing connections
+    isolate,         // the rank keeps running, but no message passes to or from it
+    cut,             // no message passes from the rank to `peer`
+    cut_both,        // no message passes between the rank and `peer`
+    clog,            // messages from the rank to `peer` are stalled for `duration`
+    freeze,          // the rank makes no progress for `duration`
+    flip,            // a bit of the rank's `event`-th message flips, so that its checksum is wrong
+    cancel,          // the rank cancels the operation in flight
+    destroy,         // the rank destroys its communicator
+    wrong_argument,  // from the start, the rank passes a different `argument` than other ranks
   };
   enum class argument : std::uint8_t { count, root, op, type, order, algorithm };
 
@@ -41,15 +41,16 @@ struct fault {
 
 /// All faults of a run.
 ///
-/// The text form has one statement a line, or several separated by `;`. A `#` begins a comment:
+/// The text form has one statement per line, or several statements separated by `;`. A `#` begins a
+/// comment:
 /// ```
 /// kill 2 @17            half_open 2 @17      isolate 2 @17     cancel 2 @17     destroy 2 @17
 /// freeze 2 @17 3s       cut 2>3 @17          cut 2-3 @17       clog 2>3 @17 2s  flip 2 @5
 /// wrong_argument 2 count|root|op|type|order|algorithm
-/// delay 5us             # each message takes up to that much longer, at random
+/// delay 5us             # each message is delayed at random, by at most this time
 /// pieces                # a message arrives in pieces
 /// eager 0               # the eager limit in bytes
-/// no_store              # only connections report failures
+/// no_store              # there is no store, so only connections report failures
 /// ```
 struct fault_plan {
   std::vector<fault> faults;
@@ -61,7 +62,8 @@ struct fault_plan {
   friend bool operator==(const fault_plan&, const fault_plan&) = default;
 
   bool empty() const { return *this == fault_plan(); }
-  /// Returns whether the plan may make an operation fail. Faults that only take time cannot.
+  /// Returns whether the plan may make an operation fail. Faults that only delay a rank or its
+  /// messages cannot.
   bool is_fatal() const {
     for (const fault& entry : faults) {
       if (entry.type != fault::kind::clog && entry.type != fault::kind::freeze) return true;
@@ -126,7 +128,7 @@ class statement {
     if (length == 0 || count > to_ticks(100'000 * seconds) / length) fail(usage);
     return count * length;
   }
-  /// Throws with a one-line message that is safe to print on a terminal.
+  /// Throws std::invalid_argument with a one-line message that is safe to print on a terminal.
   [[noreturn]] void fail(const char* message) const {
     constexpr std::size_t max_size = 60;
     std::string shown(all_.substr(0, max_size));
@@ -193,7 +195,8 @@ inline std::string duration_text(ticks length) {
 
 }  // namespace detail
 
-/// Parses the text form. Throws std::invalid_argument with the statement that is not valid.
+/// Parses the text form. Throws std::invalid_argument with a message that quotes the invalid
+/// statement.
 inline fault_plan fault_plan::parse(std::string_view text) {
   fault_plan result;
   while (!text.empty()) {

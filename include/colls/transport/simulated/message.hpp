@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Messages and control messages between simulated ranks.
+// Messages and control messages between simulated ranks. An RTS (request to send) announces a long
+// message, and a CTS (clear to send) permits the sender to transmit it.
 
 #include <colls/matching/tag_matcher.hpp>
 #include <colls/transport/simulated/event_queue.hpp>
@@ -19,15 +20,15 @@ struct message;
 
 /// The state of a send operation.
 struct outgoing : key_table_node {
-  /// A `waiting` send is in its rank's table until its receive is posted. A `transmitting` one is
-  /// in its rank's list while its bytes leave.
+  /// A `waiting` send is in a table of its rank until its receive is posted. A `transmitting` send
+  /// is in a list of its rank while its bytes leave the rank.
   enum class stage : std::uint8_t { idle, waiting, transmitting };
 
   operation_record* record = nullptr;
   const std::byte* data = nullptr;
   std::size_t size = 0;
   completion* done = nullptr;
-  message* msg = nullptr;  // while transmitting; while waiting: its RTS, if one was sent
+  message* msg = nullptr;  // the message in transmission, or the RTS of a waiting send, or null
   std::error_code ec;
   std::uint32_t round = 0;
   std::uint32_t trace = 0;
@@ -45,51 +46,52 @@ struct outgoing : key_table_node {
   }
 };
 
-/// A message in flight, or an unexpected message of its receiver. Its key names the sender. An RTS
-/// is a message without bytes.
+/// A message in flight, or a message that waits at its receiver for its receive. Its key names the
+/// sender. An RTS is a message without bytes.
 struct message final : unexpected_message {
   simulated_transport* sender = nullptr;
   std::int32_t dest = -1;
   std::uint32_t round = 0;
-  outgoing* send = nullptr;           // until that has ended
-  posted_receive* receive = nullptr;  // the receive that it fills piece by piece
+  outgoing* send = nullptr;           // null after the send has ended
+  posted_receive* receive = nullptr;  // the receive that the message fills piece by piece
   const std::byte* data = nullptr;
-  tag_matcher::block copy;  // of the bytes, after the send has ended
-  ticks tail = 0;           // when the last byte leaves the current link
+  tag_matcher::block copy;  // a copy of the bytes, after the send has ended
+  ticks tail = 0;           // the time when the last byte leaves the current link
   ticks port = 0;           // the transfer time at a rank's port
   int hops = 0;             // the number of links inside the network
-  int hop = 0;              // the number of links passed
+  int hop = 0;              // the number of links that the message has passed
   std::size_t filled = 0;   // the number of bytes delivered piece by piece
-  std::uint32_t trace = 0;  // its number in the trace, from 1 on
+  std::uint32_t trace = 0;  // the number of its record in the trace, from 1; 0 without a trace
   bool is_rts = false;
-  bool is_repeated_rts = false;  // of a collective's message that has waited long to be cleared
-  bool is_queued = false;        // an RTS that waits for a receive
-  bool is_cleared = false;       // a point-to-point message that was cleared to send (CTS)
-  bool is_lost = false;          // the sender died or withdrew it before it had left
+  bool is_repeated_rts = false;  // an RTS of a collective's message that has waited long for a CTS
+  bool is_queued = false;        // an RTS that waits at the receiver for a receive
+  bool is_cleared = false;       // a point-to-point message for which a CTS was sent
+  bool is_lost = false;          // the message will not arrive, for example because its sender died
   bool is_corrupted = false;
-  bool is_transmitting = false;  // the event of its end of transmission is still to come
-  bool is_released = false;      // received while still transmitting, because the sender was frozen
+  bool is_transmitting = false;  // the event of the end of its transmission is still to come
+  bool is_released = false;      // received during transmission, because the sender was frozen
 
-  /// The receiver discards the message.
+  /// Discards the message on behalf of the receiver.
   void drop() override;
 };
 
-/// A control message: everything that ranks exchange besides user data.
+/// A message that carries no user data.
 struct control_message {
   enum class kind : std::uint8_t { dial, opened, announce, report, dispute, revoke, lost };
 
   kind type = kind::announce;
   std::int32_t source = -1;  // the sender, or the rank that was lost
   std::int32_t dest = -1;
-  bool from_store = false;  // delivered by the store, not by `source`
-  message_key key;          // with the sender as peer
+  bool from_store = false;  // the store has delivered the message, not `source`
+  message_key key;          // its `peer` is the sender
   std::uint64_t hash = 0;
   fingerprint print;
   state_report state;
   failure reason;
 };
 
-/// Allocates nodes in slabs, reuses those that were given back, and counts those in use.
+/// A pool that allocates nodes in slabs, reuses the nodes that were given back, and counts the
+/// nodes in use.
 template <class Node>
 class node_pool {
  public:

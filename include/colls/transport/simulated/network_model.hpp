@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The network model: the cost of messages between simulated ranks, and the links that they share.
+// The network model of the simulation: the cost of messages between simulated ranks, and the
+// network links that messages share.
 
 #include <colls/transport/simulated/event_queue.hpp>
 
@@ -17,7 +18,7 @@ namespace colls::simulated {
 
 namespace detail {
 
-/// Parses all of `text` as a number. Returns false if it is not one.
+/// Parses all of `text` as a number. Returns false if `text` is not a number.
 template <class Number>
 bool parse_number(std::string_view text, Number& number) {
   const char* const end = text.data() + text.size();
@@ -25,8 +26,8 @@ bool parse_number(std::string_view text, Number& number) {
   return bad == std::errc() && stop == end;
 }
 
-/// Removes the part before the next `separator` from `text`, and the separator, and returns the
-/// part.
+/// Removes the part of `text` before the first `separator`, and the separator itself. Returns the
+/// removed part.
 inline std::string_view next_part(std::string_view& text, char separator) {
   const std::size_t end = text.find(separator);
   const std::string_view part = text.substr(0, end);
@@ -38,17 +39,17 @@ inline std::string_view next_part(std::string_view& text, char separator) {
 
 /// The network topology. Its text forms are:
 /// - `flat`: no links are shared.
-/// - `nodes:8`: 8 ranks share a host and its network card. Inside a host messages are four times as
-///   fast.
-/// - `fat_tree:16` or `fat_tree:16:4`: leaf switches of 16 ranks with 16 or 4 uplinks, one to each
-///   spine switch. The destination's rank selects the spine switch of a message.
-/// - `torus:8x8x4`: one rank at each point. Messages are routed dimension by dimension, the shorter
-///   way around.
+/// - `nodes:8`: 8 ranks share a machine and its network card. Messages inside a machine are four
+///   times as fast.
+/// - `fat_tree:16` or `fat_tree:16:4`: each leaf switch connects 16 ranks and has 16 or 4 uplinks,
+///   one to each spine switch. The destination rank of a message selects the spine switch.
+/// - `torus:8x8x4`: a torus with one rank at each point. A message travels along one dimension
+///   after another, in the shorter direction around each.
 struct topology {
   enum class shape : std::uint8_t { flat, nodes, fat_tree, torus };
 
   shape kind = shape::flat;
-  int group = 1;  // ranks of a node or of a leaf switch
+  int group = 1;  // the number of ranks of a machine or leaf switch
   int uplinks = 1;
   int extent[3] = {1, 1, 1};
 
@@ -88,18 +89,20 @@ struct topology {
   }
 };
 
-/// The parameters of the LogGP model. A rank's messages leave one after another, each in `overhead`
-/// + bytes / `bandwidth`. After the latency the receiver accepts them one after another, each in
-/// `overhead`. Links are full duplex. The bytes of a message are pipelined through all links of its
-/// route, and wait at a busy link. Each switch or hop after the first adds a tenth of the latency.
+/// The parameters of the LogGP model. A rank sends its messages one after another. Each takes the
+/// overhead plus its size divided by the bandwidth. After the latency, the receiver accepts
+/// messages one after another, and each takes the overhead. Links are full duplex. The bytes of a
+/// message are pipelined through all links of its route, and wait at a busy link. Each switch or
+/// hop after the first adds a tenth of the latency.
 struct network_settings {
   double latency_us = 1;
   double overhead_us = 0.1;
-  double bandwidth = 12.5;  // GB/s of every link
+  double bandwidth = 12.5;  // the bandwidth of every link in GB/s
   topology wiring;
 };
 
-/// Computes costs and routes without per-rank state.
+/// A network of a given topology. It computes the costs and routes of messages without any state
+/// per rank.
 class network {
  public:
   network(const network_settings& settings, int ranks) : wiring_(settings.wiring), ranks_(ranks) {
@@ -132,11 +135,11 @@ class network {
     }
   }
 
-  /// Returns the number of links inside the network. The ports of the ranks do not count.
+  /// Returns the number of links inside the network, which do not include the ports of the ranks.
   std::size_t links() const { return static_cast<std::size_t>(links_); }
   ticks overhead() const { return overhead_; }
   ticks hop() const { return hop_; }
-  /// Returns the host of a rank.
+  /// Returns the index of the machine on which a rank runs.
   int node_of(int rank) const {
     return wiring_.kind == topology::shape::nodes ? rank / wiring_.group : rank;
   }
@@ -165,7 +168,8 @@ class network {
     }
     return 0;
   }
-  /// Returns the index of the `i`-th link of the route, for i < `hops(source, dest)`.
+  /// Returns the index of the `i`-th link on the route from `source` to `dest`. `i` must be less
+  /// than `hops(source, dest)`.
   std::size_t link(int source, int dest, int i) const {
     switch (wiring_.kind) {
       case topology::shape::nodes:
@@ -181,7 +185,8 @@ class network {
   }
 
  private:
-  // Longer than any deadline, and many of them can still be added up.
+  // The maximum duration. It is longer than any deadline, yet many such durations can be added
+  // without overflow.
   static constexpr double max_ticks = 1e16;
 
   static std::size_t index(std::int64_t number) { return static_cast<std::size_t>(number); }
@@ -199,7 +204,8 @@ class network {
     return d == 0 ? 1 : d == 1 ? wiring_.extent[0] : wiring_.extent[0] * wiring_.extent[1];
   }
   int coordinate(int rank, int d) const { return rank / stride(d) % wiring_.extent[d]; }
-  // Steps along dimension d, the shorter way around; upwards if both ways are equally long.
+  // Returns the number of steps along dimension `d` in the shorter direction, negative for steps
+  // downwards. The direction is upwards if both directions are equally long.
   int distance(int source, int dest, int d) const {
     const int points = wiring_.extent[d];
     const int up = (coordinate(dest, d) - coordinate(source, d) + points) % points;
@@ -225,7 +231,7 @@ class network {
   ticks latency_;
   ticks overhead_;
   ticks hop_;
-  double per_byte_;  // picoseconds
+  double per_byte_;  // in picoseconds
   std::int64_t links_ = 0;
 };
 

@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// A simulated rank: sends, receives and control messages.
+// Implementation of simulated_transport.hpp: how a simulated rank sends and receives messages and
+// control messages. An RTS (request to send) announces a long message, and a CTS (clear to send)
+// permits its transmission.
 
 #include <colls/transport/simulated/simulated_transport.hpp>
 
@@ -61,7 +63,7 @@ inline bool simulated_transport::start(outgoing& send) {
 inline simulated::message& simulated_transport::make_message(outgoing& send) {
   message& msg = world_.message_pool_.take();
   msg.key = send.key;
-  msg.key.peer = rank();  // as the receiver sees it
+  msg.key.peer = rank();  // for the receiver, the peer is the sender
   msg.dest = send.key.peer;
   msg.sender = this;
   msg.send = &send;
@@ -74,7 +76,8 @@ inline simulated::message& simulated_transport::make_message(outgoing& send) {
   return msg;
 }
 
-// Transmits a message after the rank's previous ones. Returns true if the send has ended already.
+// Transmits a message after the previous messages of the rank. Returns true if the send has already
+// completed.
 inline bool simulated_transport::transmit(outgoing& send, bool may_end, bool is_cleared) {
   const simulated::network& network = world_.network_;
   message& msg = make_message(send);
@@ -107,7 +110,7 @@ inline bool simulated_transport::transmit(outgoing& send, bool may_end, bool is_
   return false;
 }
 
-// Copies the payload, so that the sender's buffer is not accessed any more.
+// Copies the payload, so that the sender's buffer is no longer accessed.
 inline void simulated_transport::copy_payload(message& msg) {
   if (world_.phantom_ || msg.size == 0 || msg.is_released) return;
   msg.copy = matcher_.acquire_scratch(msg.size);
@@ -116,7 +119,7 @@ inline void simulated_transport::copy_payload(message& msg) {
   msg.data = static_cast<const std::byte*>(msg.copy.memory);
 }
 
-// The last byte of a message has left: its send ends.
+// Completes the send of a message whose last byte has left the rank.
 inline void simulated_transport::handle_transmitted(message& msg) {
   if (outgoing* const send = msg.send) {
     remove_transmitting(*send);
@@ -127,7 +130,7 @@ inline void simulated_transport::handle_transmitted(message& msg) {
   world_.finish_transmission(msg);
 }
 
-// The rank died before the message had left.
+// Drops a message whose rank has died before the message had left.
 inline void simulated_transport::drop_unsent(message& msg) {
   if (outgoing* const send = std::exchange(msg.send, nullptr)) {
     send->msg = nullptr;
@@ -141,7 +144,7 @@ inline void simulated_transport::remove_transmitting(outgoing& send) {
   if (send.next != nullptr) send.next->prev = send.prev;
 }
 
-// Withdraws a send. A message that is being transmitted continues from a copy.
+// Withdraws a send. A message in transmission continues from a copy of its bytes.
 inline void simulated_transport::withdraw(outgoing& send) {
   message* const msg = std::exchange(send.msg, nullptr);
   if (send.progress == outgoing::stage::transmitting) {
@@ -164,8 +167,8 @@ inline void simulated_transport::withdraw(outgoing& send) {
   send.progress = outgoing::stage::idle;
 }
 
-// The receiver has cleared a send. Short messages behind it waited only to keep the order, and
-// follow.
+// Transmits the message of a send for which the receiver has sent a CTS. The short messages behind
+// it follow, because they have waited only to keep their order.
 inline void simulated_transport::handle_cts(outgoing& send) {
   const message_key key = send.key;
   const bool is_direct = key.is_point_to_point();
@@ -179,8 +182,8 @@ inline void simulated_transport::handle_cts(outgoing& send) {
   }
 }
 
-// Repeats an RTS after all messages sent before. It only tells the receiver the length of the
-// message.
+// Sends a repeated RTS, which only tells the receiver the length of a long message that has waited
+// for a while. The repeated RTS leaves after all messages that were sent before.
 inline void simulated_transport::repeat_rts(outgoing& send) {
   send.rts_repeated = true;
   message& msg = make_message(send);
@@ -216,7 +219,7 @@ inline bool simulated_transport::start(posted_receive& receive) {
   return true;
 }
 
-// Clears the long message that waits for this receive, if there is one.
+// Sends a CTS for the long message that waits for this receive, if there is one.
 inline void simulated_transport::clear_waiting_send(posted_receive& receive) {
   simulated_transport& peer = world_[receive.key.peer];
   message_key peer_key = receive.key;
@@ -227,8 +230,9 @@ inline void simulated_transport::clear_waiting_send(posted_receive& receive) {
   peer.handle_cts(*send);
 }
 
-// Answers the RTS of a long point-to-point message for a listed receive. Returns true if the
-// receive has ended with an error, and removes it from its list.
+// Answers the RTS `msg` of a long point-to-point message for a receive in the list of the matcher.
+// If the message does not fit the receive, removes the receive from the list and returns true,
+// because the receive has failed. Otherwise returns false.
 inline bool simulated_transport::send_cts(posted_receive& receive, message& msg) {
   outgoing* const send = msg.send;
   simulated_transport& peer = *msg.sender;
@@ -241,7 +245,7 @@ inline bool simulated_transport::send_cts(posted_receive& receive, message& msg)
     return false;
   }
   matcher_.dequeue(receive);
-  // The receive has failed, and the message is not needed. The send ends without an error.
+  // The receive has failed, so the message is not needed. The send completes without an error.
   peer.waiting_sends_.remove(*send);
   send->finish({});
   world_.push(world_.now_, simulated_world::event::kind::run, peer.rank(), nullptr);
@@ -282,8 +286,9 @@ inline void simulated_transport::handle_accepted(message& msg) {
   matcher_.add_unexpected(msg);
 }
 
-// Delivers a message to a receive that is not listed. Returns false if they belong to different
-// calls: the receive then waits for the failure, which names both calls.
+// Delivers a message to a receive that is not in the list of the matcher. Returns false if the
+// message and the receive belong to different calls. The receive is then put into the list and
+// waits for the failure of the communicator, which names both calls.
 inline bool simulated_transport::deliver(posted_receive& receive, message& msg) {
   receive.ec = matcher_.check(receive, msg.key.peer, msg.size, msg.hash);
   if (!receive.ec) {
@@ -307,8 +312,8 @@ inline bool simulated_transport::deliver(posted_receive& receive, message& msg) 
   return false;
 }
 
-// For plans with `pieces`: delivers a part now and the rest piece by piece. A reduction runs at the
-// end.
+// Delivers a part of the message now and the rest piece by piece, as plans with `pieces` demand. A
+// reduction runs only after the last piece.
 inline void simulated_transport::start_piecewise(posted_receive& receive, message& msg) {
   if (matcher_.check(receive, msg.key.peer, msg.size, msg.hash)) {
     if (deliver(receive, msg)) receive.finish(receive.ec);
@@ -358,8 +363,8 @@ inline void simulated_transport::handle_rts(message& msg) {
   }
 }
 
-// Compares the length of a waiting message with that of its receive, since otherwise a mismatch
-// would leave both waiting.
+// Compares the length of a waiting message with the length of its receive. Without this check, a
+// mismatch would leave both the send and the receive waiting.
 inline void simulated_transport::handle_repeated_rts(message& msg) {
   if (matcher_.inspect(msg.key, msg.hash)) {
     posted_receive* const receive = matcher_.first(msg.key);
@@ -453,8 +458,8 @@ inline void simulated_transport::revoked(communicator_state& communicator, const
   }
   if (world_.is_dead(rank())) return;
   if (reporter < 0 && world_.has_plan_) world_.broadcast_failure(rank(), reason, communicator.id());
-  // Without a plan control messages always arrive, so the rank that reports the failure sends it to
-  // all. With a plan every rank forwards it to its connected peers.
+  // Without a fault plan control messages always arrive, so the rank that reports the failure sends
+  // it to all ranks. With a plan every rank forwards the failure to its connected peers.
   if (reporter >= 0 && !world_.has_plan_) return;
   for (int i = 0; i < communicator.size(); ++i) {
     const int peer = communicator.world_rank(i);
@@ -512,7 +517,8 @@ inline void simulated_transport::send_connection_control(int peer, control_messa
   send_control(peer, std::move(msg));
 }
 
-// Records the last collective of each peer, for reports on silent ranks in a run with a plan.
+// Records the last collective for which a message of a peer has arrived. In a run with a fault
+// plan, reports on silent ranks (those that do not answer) contain this information.
 inline void simulated_transport::record_collective(const message_key& key, std::uint64_t hash) {
   if (!world_.has_plan_ || hash == 0) return;
   simulated::connection_states::connection_state& state =
@@ -539,7 +545,7 @@ inline void simulated_transport::dispute(int peer, std::uint32_t communicator,
   send_control(peer, std::move(msg));
 }
 
-// Checks deadlines, and repeats the RTS of sends that have waited long.
+// Checks deadlines. Sends a repeated RTS for each send of a collective that has waited for 100 ms.
 inline void simulated_transport::sweep() {
   matcher_.sweep(now());
   waiting_sends_.for_each([&](outgoing& send) {

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The simulated transport: ranks on a network model in virtual time. Runs are reproducible by seed.
+// The simulated transport: all ranks run on one thread and communicate over a network model in
+// virtual time. A run can be reproduced from its seed.
 
 #include <colls/channel/receive.hpp>
 #include <colls/channel/send.hpp>
@@ -21,9 +22,10 @@ namespace colls {
 class simulated_world;
 
 /// One rank of a `simulated_world`. A message up to the eager limit is sent at once and waits at
-/// the receiver for its receive. A longer one is sent when its receive is posted; the CTS takes no
-/// time. A long point-to-point message sends an RTS first. Ranks interact only by messages and
-/// control messages, which arrive at their own virtual times.
+/// the receiver for its receive. A longer message is sent when its receive is posted, after a CTS
+/// (clear to send) that takes no time. A long point-to-point message is first announced by an RTS
+/// (request to send). Ranks interact only through messages and control messages, each of which
+/// arrives at its own virtual time.
 class simulated_transport final : failure_hooks, payload_writer {
  public:
   static constexpr bool consumes = true;
@@ -40,13 +42,14 @@ class simulated_transport final : failure_hooks, payload_writer {
   tag_matcher& matching() { return matcher_; }
   run_queue& queue() { return queue_; }
   inline time_point now() const;
-  /// Schedules a timer for the deadlines of operations that were started, and runs posted
-  /// completions.
+  /// Schedules a timer for the deadlines of operations that were started, and an event that runs
+  /// the posted completions.
   inline void wake_driver();
   simulated_world& driver() { return world_; }
   inline int node_of(int rank) const;
   task<> close(time_point) { co_return; }
-  /// Returns whether messages have lengths but no bytes. Then no buffer is accessed.
+  /// Returns whether messages have lengths but no bytes (a phantom run). No buffer is accessed in
+  /// such a run.
   inline bool is_phantom() const;
 
   using send_operation = queued_send<simulated_transport, simulated::outgoing>;
@@ -118,7 +121,8 @@ class simulated_transport final : failure_hooks, payload_writer {
     send_revoke(peer, reason.communicator, reason);
   }
 
-  // The longest chain of dependent messages that has arrived in a lane of a call.
+  // The length of the longest chain of dependent messages that has arrived in a lane (one of the
+  // concurrent parts) of a call.
   struct chain {
     std::uint64_t sequence = 0;
     std::uint16_t lane = 0;
@@ -140,26 +144,27 @@ class simulated_transport final : failure_hooks, payload_writer {
   simulated_world& world_;
   tag_matcher matcher_;
   run_queue queue_;
-  ticks egress_busy_until_ = 0;    // the port out
-  ticks ingress_busy_until_ = 0;   // the port in
-  ticks receiver_busy_until_ = 0;  // the overhead of accepting messages
+  ticks egress_busy_until_ = 0;    // when the outgoing port is free again
+  ticks ingress_busy_until_ = 0;   // when the incoming port is free again
+  ticks receiver_busy_until_ = 0;  // when the receiver can accept the next message
   chain current_chain_;
   std::vector<chain> chains_;
-  key_table<outgoing> waiting_sends_;       // for their receives
-  key_table_node* transmitting_ = nullptr;  // sends whose bytes are on the way out
-  std::vector<message*> piecewise_;         // receives that have a part of their message
+  key_table<outgoing> waiting_sends_;       // sends that wait for their receives
+  key_table_node* transmitting_ = nullptr;  // head of the list of sends whose bytes are leaving
+  std::vector<message*> piecewise_;         // messages of which a part was delivered
   std::size_t eager_bytes_ =
-      0;  // eager point-to-point bytes of this rank that were not received yet
+      0;  // bytes of eager point-to-point messages that were not received yet
   ticks timer_ = simulated::no_time;
-  // For fault plans:
+  // The next three members are used only in a run with a fault plan.
   std::uint64_t events_ = 0;
   std::uint64_t sent_ = 0;
   ticks frozen_until_ = 0;
 };
 
-/// `size` ranks on a network model, and their driver: a discrete-event simulation on one thread.
-/// Virtual time advances from event to event and no clock is read, so the same seed, plan and calls
-/// give the same run. The state of a rank does not grow with the number of ranks.
+/// The ranks of a simulated world, and their driver (event loop): a discrete-event simulation on
+/// one thread. Virtual time advances from event to event and no clock is read. The same seed, fault
+/// plan and calls therefore give the same run. The state of a rank does not grow with the number of
+/// ranks.
 class simulated_world {
  public:
   struct settings {
@@ -170,12 +175,12 @@ class simulated_world {
     bool traced = false;
   };
 
-  /// Applies faults of the plan to the programs that run on the ranks.
+  /// An interface that applies faults of the plan to the programs that run on the ranks.
   class fault_handler {
    public:
-    /// Called outside of the rank's own events. `kill`, `half_open`: the rank makes no more
-    /// progress, and its program may be destroyed. `cancel`, `destroy`: the program drops its
-    /// operation or its communicator.
+    /// Applies a fault. Called outside of the rank's own events. After `kill` and `half_open` the
+    /// rank makes no more progress, so its program may be destroyed. For `cancel` and `destroy`,
+    /// the program must drop its operation or its communicator.
     virtual void handle(const simulated::fault& fault) = 0;
 
    protected:
@@ -196,44 +201,45 @@ class simulated_world {
   // ---- observations
 
   simulated::ticks time() const { return now_; }
-  /// Returns the number of messages sent. `bytes` is their total size. `rounds` is the length of
-  /// the longest chain of messages of which each was sent after its predecessor had been received
-  /// in the same lane by the same rank.
+  /// Returns the number of messages sent. `bytes` returns their total size. `rounds` returns the
+  /// length of the longest chain of messages in which a rank sent each message after it had
+  /// received the previous one in the same lane.
   std::uint64_t messages() const { return messages_; }
   std::uint64_t bytes() const { return bytes_; }
   std::uint32_t rounds() const { return rounds_; }
   void reset_counters();
   const std::vector<simulated::message_trace>& trace() const { return trace_; }
-  /// Returns the number of timers for announcements and deadlines that expired: 0 in a run without
-  /// delays.
+  /// Returns the number of expired timers for announcements and deadlines, which is 0 in a run
+  /// without delays.
   std::uint64_t overdue() const { return overdue_; }
   /// Returns the number of messages and control messages in flight.
   std::size_t in_flight() const { return message_pool_.used() + control_pool_.used(); }
-  /// Returns whether no event is scheduled. Only a timer can then cause progress.
+  /// Returns whether no event is scheduled, so that only a timer can cause progress.
   bool is_quiescent() const { return events_.empty(); }
-  /// A fault of the plan that was injected.
+  /// A fault of the plan that was injected, and the time of the injection.
   struct injected_fault {
     simulated::fault fault;
     simulated::ticks time;
   };
   const std::vector<injected_fault>& injected_faults() const { return injected_faults_; }
   bool is_dead(int rank) { return connections_ && connections_->is_dead(rank); }
-  /// Describes the first few waiting operations, one a line, with the peers that they wait for.
+  /// Describes the first few waiting operations, one per line, and the peers for which they wait.
   std::string waiting_report();
 
   // ---- the driver
 
   run_queue& queue() { return queue_; }
   time_point now() const { return simulated::to_nanoseconds(now_); }
-  /// Handles the next event. Returns false if there is none.
+  /// Runs posted completions or handles the next event. Returns false if there is nothing to do.
   bool poll() { return (!queue_.empty() && queue_.run()) || step(); }
-  /// Advances virtual time to the next timer. Throws std::logic_error if there is none: a deadlock.
+  /// Advances virtual time to the next timer. Throws std::logic_error if there is none, because the
+  /// ranks are then deadlocked.
   void idle(unsigned);
   void enter() {}
   void leave() {}
 
-  /// Handles events until `is_done()`. Returns false if none is left; in a run with fatal faults
-  /// timers count as events, too.
+  /// Handles events until `is_done()` returns true. Returns false if no event is left. In a run
+  /// with fatal faults, the expiry of a timer counts as an event.
   template <class Predicate>
   bool run_until(const Predicate& is_done) {
     while (!is_done()) {
@@ -323,12 +329,12 @@ class simulated_world {
   std::uint64_t seed_;
   bool phantom_;
   bool traced_;
-  bool has_plan_;                       // the plan is not empty: connections and events are tracked
+  bool has_plan_;                       // the plan is not empty; connections and events are tracked
   bool waits_for_deadlines_;            // the plan has fatal faults
-  std::vector<ticks> link_busy_until_;  // by link inside the network
+  std::vector<ticks> link_busy_until_;  // indexed by the link inside the network
   ticks now_ = 0;
   simulated::event_queue<event> events_;
-  std::vector<timer> timers_;  // a heap
+  std::vector<timer> timers_;  // a heap with the earliest timer at its front
   std::uint64_t timers_set_ = 0;
   run_queue queue_;
   simulated::node_pool<message> message_pool_;

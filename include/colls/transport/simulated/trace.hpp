@@ -8,20 +8,20 @@
 
 namespace colls::simulated {
 
-/// One message. A time that was never reached is `no_time`.
+/// The record of one message. A time is `no_time` if the message has not reached that point.
 struct message_trace {
   int source = -1;
   int dest = -1;
   std::uint64_t sequence = 0;
   std::uint16_t lane = 0;
-  std::uint32_t round = 0;  // its position in the longest chain that leads to it, from 1 on
+  std::uint32_t round = 0;  // the position in the longest chain of messages that ends here, from 1
   std::size_t size = 0;
-  const std::byte* data = nullptr;  // its address at the sender
-  bool folded = false;              // the receiver reduced it into a buffer instead of copying it
+  const std::byte* data = nullptr;  // the address of the bytes at the sender
+  bool folded = false;              // the receiver has reduced the message instead of copying it
   ticks started = no_time;
-  ticks left = no_time;      // the sender's port was free again
-  ticks arrived = no_time;   // the last byte arrived
-  ticks received = no_time;  // it was delivered to a receive
+  ticks left = no_time;      // when the sender's port was free again
+  ticks arrived = no_time;   // when the last byte arrived
+  ticks received = no_time;  // when the message was delivered to a receive
 };
 
 }  // namespace colls::simulated

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The simulated world: the event loop and the routing of messages.
+// Implementation of simulated_transport.hpp: the event loop of the simulated world, and the routing
+// of messages through the network.
 
 #include <colls/transport/simulated/simulated_transport.hpp>
 
@@ -70,9 +71,9 @@ inline bool simulated_world::step() {
   return true;
 }
 
-// Prefetches the objects of upcoming events, since the state of thousands of ranks exceeds any
-// cache. Always inlined: a function that only prefetches has no effect, so the compiler would drop
-// its calls.
+// Prefetches the objects of upcoming events, because the state of thousands of ranks exceeds any
+// cache. The function is always inlined, because the compiler would drop calls of a function whose
+// only effect is prefetching.
 [[gnu::always_inline]] inline void simulated_world::prefetch() const {
   const auto prefetch_lines = [](const void* object, int before,
                                  int bytes) __attribute__((always_inline)) {
@@ -95,7 +96,8 @@ inline bool simulated_world::step() {
   const event* const nearest = events_.peek(4);
   if (nearest == nullptr || nearest->type != event::kind::arrived) return;
   const auto* const msg = static_cast<const message*>(nearest->subject);
-  // A receive lies inside its coroutine frame.
+  // A receive lies inside its coroutine frame, so the memory before and after the receive is
+  // prefetched too.
   prefetch_lines(ranks_[nearest->rank].matcher_.receives().bucket_head(msg->key), 512, 512);
 }
 
@@ -109,7 +111,8 @@ inline void simulated_world::handle(const event& due) {
   }
   if (type == event::kind::arrived && !handle_arrival(*msg)) return;
   if (type == event::kind::control_arrived && now_ < rank.receiver_busy_until_) {
-    // A control message does not overtake messages that arrived before it.
+    // A control message must not overtake messages that arrived before it, so it waits until the
+    // receiver has accepted these messages.
     push(rank.receiver_busy_until_, event::kind::control_accepted, due.rank, due.subject);
     return;
   }
@@ -143,7 +146,8 @@ inline void simulated_world::idle(unsigned) {
     throw std::logic_error("nothing will ever happen:\n" + waiting_report());
 }
 
-// Runs the first valid timer that is due by `max_time`. Returns false if there is none.
+// Runs the first timer that is due by `max_time` and was not replaced. Returns false if there is no
+// such timer.
 inline bool simulated_world::next_timer(ticks max_time) {
   while (!timers_.empty() && timers_.front().time <= max_time) {
     const timer first = timers_.front();
@@ -210,7 +214,7 @@ inline void simulated_world::finish_transmission(message& msg) {
   if (msg.hops == 0) schedule_arrival(msg);
 }
 
-// The message has passed all links except the receiver's port.
+// Schedules the arrival of a message that has passed all links except the receiver's port.
 inline void simulated_world::schedule_arrival(message& msg) {
   const int source = msg.sender->rank();
   msg.is_lost = msg.is_lost || !try_pass(source, msg.dest);
@@ -232,8 +236,9 @@ inline void simulated_world::handle_hop(message& msg) {
   }
 }
 
-// The last byte arrived one overhead ago, if the port was free. Returns true if the receiver
-// accepts the message now. Otherwise it waits for the port or the receiver, or is lost.
+// Handles the arrival of a message. Returns true if the receiver accepts the message now. Otherwise
+// the message is lost, or waits for the port or the receiver. If the port was free, the last byte
+// had arrived one overhead before this event.
 inline bool simulated_world::handle_arrival(message& msg) {
   simulated_transport& rank = ranks_[msg.dest];
   if (msg.is_rts && !msg.is_repeated_rts) return true;
@@ -274,7 +279,8 @@ inline void simulated_world::discard(const event& due) {
     return;
   }
   auto& msg = *static_cast<message*>(due.subject);
-  // A message that passes links inside the network may have two events.
+  // A message that passes links inside the network may have two events, so the `transmitted` event
+  // alone does not release it.
   if (due.type == event::kind::transmitted && msg.hops > 0 && !msg.is_released) {
     msg.is_transmitting = false;
   } else if (due.type == event::kind::transmitted) {

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Control messages between rank threads: everything that ranks exchange besides user data.
+// Control messages between rank threads: the messages that carry no user data, such as state
+// reports, revocations of communicators and goodbyes.
 
 #include <colls/matching/tag_matcher.hpp>
 #include <colls/transport/threads/message.hpp>
@@ -12,25 +13,28 @@
 
 namespace colls::threads {
 
-/// An announcement, a report, a dispute or a revocation.
+/// A control message other than a goodbye. An announcement tells a peer that the sender waits for
+/// it, and a report contains the state of the sender. A dispute contains the fingerprint of the
+/// sender's call after a mismatch, and a revocation contains the reason why a communicator has
+/// failed.
 struct control_message final : inbox_entry {
-  inbox* return_inbox = nullptr;  // of the sender, which reuses the message
-  message_key key;                // with the sender as peer
+  inbox* return_inbox = nullptr;  // the inbox of the sender, which reuses the message
+  message_key key;                // its `peer` is the sender
   std::uint64_t hash = 0;
   fingerprint print;
   state_report state;
   failure reason;
 };
 
-/// The last control message of a rank to a peer.
+/// The last message that a rank sends to a peer.
 struct goodbye_message final : inbox_entry {
   int source = -1;
-  bool is_broken = false;  // the sender has failed for lack of memory
+  bool is_broken = false;  // whether the sender has failed for lack of memory
 };
 
-/// Sends the control messages of one rank. A receiver gives each message back, and the sender
-/// reuses it. Announcements and reports are dropped if there is no memory for them, since they are
-/// repeated.
+/// The sender of the control messages of one rank. A receiver gives each message back, and the
+/// sender reuses it. Announcements and reports are dropped if there is no memory for them, because
+/// the sender repeats them later.
 class control_messages {
  public:
   control_messages(inboxes& world_inboxes, int rank)
@@ -72,16 +76,16 @@ class control_messages {
     post(peer, *msg);
     return true;
   }
-  /// Sends the last message to `peer`. Needs no memory. May be called once for each peer.
+  /// Sends the last message to `peer`. Allocates no memory. May be called only once for each peer.
   void goodbye(int peer, bool is_broken) noexcept {
     goodbye_message& last = goodbyes_[static_cast<std::size_t>(peer)];
     last.type = inbox_entry::kind::goodbye;
     last.source = rank_;
     last.is_broken = is_broken;
-    inboxes_[peer].put(last);  // fails if the peer has left too
+    inboxes_[peer].put(last);  // has no effect if the peer has left too
   }
 
-  /// Takes back a message of this rank for reuse.
+  /// Takes back a message that a receiver has given back, so that this rank can reuse it.
   void recycle(control_message& msg) noexcept { pool_.give(msg); }
   /// Gives a received message back to its sender.
   static void give_back(control_message& msg) noexcept {
@@ -110,7 +114,7 @@ class control_messages {
   inboxes& inboxes_;
   int rank_;
   node_pool<control_message> pool_;
-  std::vector<goodbye_message> goodbyes_;  // by rank
+  std::vector<goodbye_message> goodbyes_;  // indexed by rank
 };
 
 }  // namespace colls::threads

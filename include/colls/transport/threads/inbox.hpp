@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The inbox of a rank: a queue that other threads write to, and on which the rank sleeps.
+// The inbox of a rank: a queue that other threads write to. The thread of the rank sleeps while its
+// inbox is empty.
 
 #include <colls/base/clock.hpp>
 
@@ -21,14 +22,14 @@ namespace colls::threads {
 struct inbox_entry {
   enum class kind : std::uint8_t {
     message,    // a message to receive
-    cancelled,  // a message was cancelled by its sender
-    returned,   // a message comes back to its sender for reuse
+    cancelled,  // the sender has cancelled a message
+    returned,   // a message returns to its sender for reuse
     announce,
     report,
     dispute,
     revoke,
-    processed,  // one of the four above comes back to its sender for reuse
-    goodbye,    // the last entry of its sender
+    processed,  // a control message returns to its sender for reuse
+    goodbye,    // the last entry that its sender puts
   };
 
   kind type{};
@@ -43,7 +44,8 @@ class inbox {
   inbox(const inbox&) = delete;
   inbox& operator=(const inbox&) = delete;
 
-  /// Puts an entry. Returns false if the inbox is closed; the caller then keeps the entry.
+  /// Puts an entry into the inbox. Returns false if the inbox is closed, in which case the caller
+  /// keeps the entry.
   bool put(inbox_entry& entry) noexcept {
     inbox_entry* last = last_.load(std::memory_order_relaxed);
     do {
@@ -51,28 +53,31 @@ class inbox {
       entry.next_entry = last;
     } while (!last_.compare_exchange_weak(last, &entry, std::memory_order_seq_cst,
                                           std::memory_order_relaxed));
-    // Only the first entry of a batch wakes the consumer.
+    // The consumer sleeps only while the inbox is empty, so only the first entry of a batch wakes
+    // it.
     if (last == nullptr && asleep_.load(std::memory_order_seq_cst) != 0) wake();
     return true;
   }
 
-  /// Takes all entries, oldest first, linked by `next_entry`.
+  /// Takes all entries out of the inbox and returns the oldest one, or null if there are none. Each
+  /// entry points to the next newer one by `next_entry`.
   inbox_entry* take() noexcept {
     inbox_entry* const last = last_.load(std::memory_order_relaxed);
     if (last == nullptr || last == &closed_) return nullptr;
     return reversed(last_.exchange(nullptr, std::memory_order_acquire));
   }
-  /// Takes all entries and closes the inbox: later calls of `put` fail.
+  /// Takes all entries, as `take` does, and closes the inbox. Later calls of `put` return false.
   inbox_entry* close() noexcept {
     return reversed(last_.exchange(&closed_, std::memory_order_acq_rel));
   }
 
-  /// Sleeps until an entry is put, at most for `max_duration`. May return early.
+  /// Sleeps until an entry is put into the inbox, but at most for `max_duration`. May return
+  /// earlier.
   void sleep(time_point max_duration) noexcept {
     asleep_.store(1, std::memory_order_seq_cst);
     if (last_.load(std::memory_order_seq_cst) == nullptr) {
       const timespec limit{max_duration / seconds, max_duration % seconds};
-      // Errors and timeouts need no handling: the caller polls again.
+      // Errors and timeouts need no handling, because the caller polls again in any case.
       (void)::syscall(SYS_futex, &asleep_, FUTEX_WAIT_PRIVATE, 1, &limit, nullptr, 0);
     }
     asleep_.store(0, std::memory_order_relaxed);
@@ -83,7 +88,7 @@ class inbox {
 
   void wake() noexcept {
     asleep_.store(0, std::memory_order_relaxed);
-    // Fails only for an invalid address.
+    // The result is ignored, because the call fails only for an invalid address.
     (void)::syscall(SYS_futex, &asleep_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
   }
 
@@ -98,7 +103,7 @@ class inbox {
     return first;
   }
 
-  // Aligned to its own cache line, because other threads write it.
+  // This member begins a cache line, so that writes of other threads do not slow other data down.
   alignas(64) std::atomic<inbox_entry*> last_ = nullptr;
   std::atomic<std::uint32_t> asleep_ = 0;
   inbox_entry closed_;

@@ -13,25 +13,26 @@
 
 namespace colls::threads {
 
-/// A message in flight. The sender makes it, the receiver returns it, and the sender reuses it. The
-/// receiver reads the sender's bytes only between a successful `claim` and `return_to_sender`. The
-/// sender may release them outside of that time, or after a successful `try_cancel`.
+/// A message in flight. The sender creates the message, the receiver returns it, and the sender
+/// reuses it. The receiver reads the sender's bytes only between a successful `claim` and
+/// `return_to_sender`. The sender may release its bytes only after the message was returned or
+/// after a successful `try_cancel`.
 struct message final : unexpected_message, inbox_entry {
   enum class stage : std::uint8_t { available, claimed, done, cancelled };
 
-  /// Tells the receiver that the message was cancelled. It is a separate entry, because the
-  /// message may still be in the receiver's inbox.
+  /// An inbox entry that tells the receiver that the message was cancelled. It is a separate entry,
+  /// because the message may still be in the receiver's inbox.
   struct cancel_notice : inbox_entry {
     message* subject = nullptr;
   };
 
   std::atomic<stage> progress{stage::done};
-  inbox* return_inbox = nullptr;  // of the sender
+  inbox* return_inbox = nullptr;  // the inbox of the sender
   // The send operation, which only the sender accesses. Null if no operation waits for the message.
   void* owner = nullptr;
   const std::byte* data = nullptr;
   tag_matcher::block copy;         // the bytes of a buffered message
-  tag_matcher* matcher = nullptr;  // the receiver's, while the message waits for its receive
+  tag_matcher* matcher = nullptr;  // the receiver's matcher, while it keeps the message
   std::error_code result;          // set by the receiver
   cancel_notice cancellation;
 
@@ -40,12 +41,13 @@ struct message final : unexpected_message, inbox_entry {
   message& operator=(const message&) = delete;
   ~message() { std::free(copy.memory); }
 
-  /// For the receiver. Returns false if the sender has cancelled the message; a `cancel_notice`
-  /// follows.
+  /// Claims the message for the receiver. Returns false if the sender has cancelled the message;
+  /// the receiver then finds a `cancel_notice` in its inbox.
   bool claim() noexcept { return swap(stage::available, stage::claimed); }
-  /// For the sender. Returns false if the receiver has claimed the message; it will be returned.
+  /// Cancels the message on behalf of the sender. Returns false if the receiver has claimed the
+  /// message; the receiver then returns it.
   bool try_cancel() noexcept { return swap(stage::available, stage::cancelled); }
-  /// For the sender: waits until the receiver has stopped reading the bytes.
+  /// Waits until the receiver has stopped reading the bytes. Called by the sender.
   void await_reader() const noexcept {
     while (progress.load(std::memory_order_acquire) == stage::claimed) ::sched_yield();
   }
@@ -53,19 +55,20 @@ struct message final : unexpected_message, inbox_entry {
     return progress.load(std::memory_order_relaxed) == stage::available;
   }
 
-  /// For the receiver, which may not access the message afterwards. If the sender has left, the
-  /// message stays where it is until the world is destroyed.
+  /// Returns the message to its sender. The receiver may not access the message afterwards. If the
+  /// sender has left, the message stays unused until the world is destroyed.
   void return_to_sender(std::error_code ec) noexcept {
     result = ec;
     type = kind::returned;
     progress.store(stage::done, std::memory_order_release);
     return_inbox->put(*this);
   }
-  /// For the receiver: returns the message with `ec` unless it was cancelled.
+  /// Returns the message to its sender with the error `ec`, unless the sender has cancelled it.
+  /// Called by the receiver.
   void reject(std::error_code ec) noexcept {
     if (claim()) return_to_sender(ec);
   }
-  /// The receiver's call has ended, or is a different call than the sender's.
+  /// Rejects the message, because the receiver's call has ended or differs from the sender's call.
   void drop() override {
     const bool open = std::exchange(matcher, nullptr)->find(key.communicator) != nullptr;
     reject(make_error_code(open ? errc::mismatch : errc::closed));
@@ -78,7 +81,8 @@ struct message final : unexpected_message, inbox_entry {
   }
 };
 
-/// Owns the nodes of one kind that a rank has made, and reuses those that were given back.
+/// The owner of all nodes of one type that a rank has allocated. It reuses the nodes that were
+/// given back.
 template <class Node>
 class node_pool {
  public:

@@ -3,7 +3,7 @@
 #pragma once
 
 // The threads transport: every rank is a thread of this process with its own tag matcher, run queue
-// and driver.
+// and driver (event loop).
 
 #include <colls/channel/receive.hpp>
 #include <colls/channel/transport.hpp>
@@ -17,9 +17,10 @@
 
 namespace colls {
 
-/// One rank of a `thread_world`, used by one thread. A receiver copies or reduces a message
-/// directly from the sender's buffer. A point-to-point message up to the eager limit is buffered,
-/// so that its sender does not wait. The threads communicate only by entries in their inboxes.
+/// One rank of a `thread_world`. Only one thread may use it. A receiver copies or reduces a message
+/// directly from the sender's buffer. A point-to-point message up to the eager limit is copied to a
+/// buffer, so that its sender does not wait. The threads communicate only through entries in their
+/// inboxes.
 class thread_transport final : failure_hooks {
  public:
   static constexpr bool consumes = true;
@@ -78,15 +79,16 @@ class thread_transport final : failure_hooks {
     friend thread_transport;
     thread_transport& net_;
     operation_record& record_;
-    message_key key_;  // with the destination as peer
+    message_key key_;  // its `peer` is the destination
     const std::byte* data_;
     std::size_t size_;
     completion* done_ = nullptr;
     std::error_code ec_;
     bool waiting_ = false;
-    // Null while the operation waits if the message was returned and the failure is still to come.
+    // Null after the receiver has returned the message. If it was returned with an error, the
+    // operation may still wait for the failure of the communicator.
     threads::message* message_ = nullptr;
-    send_operation* next_ = nullptr;  // in the list of waiting sends
+    send_operation* next_ = nullptr;  // links of the list of waiting sends
     send_operation* prev_ = nullptr;
   };
 
@@ -108,7 +110,8 @@ class thread_transport final : failure_hooks {
     return queue_.run() || moved;
   }
   void idle(unsigned idle_polls) {
-    // Nothing wakes a thread that waits for a device, and a sleep takes longer than many kernels.
+    // The thread does not sleep while it waits for a device, because the device cannot wake it and
+    // a sleep takes longer than many kernels.
     if (idle_polls <= spin_ || (spin_ > 0 && queue_.is_watching())) {
 #if defined(__x86_64__)
       __builtin_ia32_pause();
@@ -123,7 +126,7 @@ class thread_transport final : failure_hooks {
   /// Sets the number of polls without progress before the thread sleeps.
   void spin(unsigned polls) { spin_ = polls; }
 
-  /// Leaves the world. Operations of other ranks that still need this rank end with `closed`.
+  /// Leaves the world. Operations of other ranks that still need this rank fail with `closed`.
   task<> close(time_point) {
     depart();
     co_return;
@@ -143,11 +146,13 @@ class thread_transport final : failure_hooks {
   using control_message = threads::control_message;
   using inbox_entry = threads::inbox_entry;
   static constexpr time_point tick = 50 * milliseconds;
-  /// The part of the eager window that a buffered message occupies.
+  /// Returns the number of bytes by which a buffered message of `size` bytes counts towards the
+  /// eager window, the limit on the buffered messages that a rank has in flight.
   static constexpr std::size_t weight(std::size_t size) { return size + 64; }
 
-  // Fails this rank from its run queue. Without memory a rank can neither send its control messages
-  // nor keep the messages that arrive. The peers learn of it at once, by its goodbye.
+  // A completion that makes this rank fail, from its run queue, when memory is exhausted. Without
+  // memory a rank can neither send control messages nor keep the messages that arrive. The peers
+  // learn of the failure at once from the goodbye of the rank.
   struct failure_completion : completion {
     explicit failure_completion(thread_transport& transport)
         : completion(
@@ -183,7 +188,7 @@ class thread_transport final : failure_hooks {
     message& msg = messages_.take();
     msg.type = inbox_entry::kind::message;
     msg.key = send.key_;
-    msg.key.peer = rank();  // as the receiver sees it
+    msg.key.peer = rank();  // for the receiver, the peer is the sender
     msg.size = send.size_;
     msg.hash = send.record_.hash;
     msg.return_inbox = &inbox_;
@@ -208,7 +213,8 @@ class thread_transport final : failure_hooks {
       send.message_ = nullptr;
       msg.result = {};
       handle_returned(msg);
-      // The peer's last control messages may give a better reason.
+      // The last control messages of the peer may explain why it has left, so they are processed
+      // first.
       process(inbox_.take());
       send.ec_ = matcher_.peer_left(departed_ ? rank() : peer, send.record_);
       return true;
@@ -236,7 +242,8 @@ class thread_transport final : failure_hooks {
     send.done_->post();
   }
 
-  // Returns false if the receiver has claimed the message; it will be returned.
+  // Cancels the message of a send. Returns false if the receiver has claimed the message; the
+  // receiver then returns it.
   bool try_cancel(send_operation& send) {
     message& msg = *send.message_;
     if (!msg.try_cancel()) return false;
@@ -244,7 +251,8 @@ class thread_transport final : failure_hooks {
     msg.owner = nullptr;
     msg.cancellation.type = inbox_entry::kind::cancelled;
     msg.cancellation.subject = &msg;
-    // A receiver that has left returns nothing, and the message is not reused.
+    // The result is ignored, because a receiver that has left does not return the message, which is
+    // then never reused.
     inboxes_[send.key_.peer].put(msg.cancellation);
     return true;
   }
@@ -257,7 +265,8 @@ class thread_transport final : failure_hooks {
     remove_waiting(send);
   }
 
-  // A message of this rank has come back: received, or rejected.
+  // Handles a message of this rank that its receiver has returned, because it was received,
+  // rejected or cancelled.
   void handle_returned(message& msg) {
     auto* const send = static_cast<send_operation*>(std::exchange(msg.owner, nullptr));
     const std::error_code result = msg.result;
@@ -272,8 +281,8 @@ class thread_transport final : failure_hooks {
       finish(*send, {});
       return;
     }
-    // After a mismatch the operation waits for the failure, which names both calls, unless it is
-    // known already.
+    // After a mismatch the send waits for the failure of the communicator, which names both calls.
+    // If the failure is already known, the send ends now.
     communicator_state& communicator = *send->record_.communicator;
     if (result == errc::closed) matcher_.peer_left(send->key_.peer, send->record_);
     if (send->waiting_ && communicator.failed()) finish(*send, communicator.reason().code);
@@ -298,8 +307,9 @@ class thread_transport final : failure_hooks {
     return true;
   }
 
-  // Delivers a claimed message to a receive that is not listed. Returns false if they belong to
-  // different calls: the receive then waits for the failure, which names both calls.
+  // Delivers a claimed message to a receive that is not in the list of the matcher. Returns false
+  // if the message and the receive belong to different calls. The receive is then put into the list
+  // and waits for the failure of the communicator, which names both calls.
   bool deliver(posted_receive& receive, message& msg) {
     receive.ec = matcher_.check(receive, msg.key.peer, msg.size, msg.hash);
     if (!receive.ec) receive.accept(msg.data, msg.size, msg.key.peer);
@@ -309,7 +319,7 @@ class thread_transport final : failure_hooks {
     return false;
   }
 
-  // The last collective for which a message of a peer has arrived.
+  // Identifies the last collective for which a message from a peer has arrived.
   struct last_collective {
     std::uint32_t communicator = 0;
     std::uint64_t sequence = 0;
@@ -412,7 +422,7 @@ class thread_transport final : failure_hooks {
   bool is_gone(int peer) const { return peer >= 0 && gone_[index(peer)]; }
   static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
 
-  // A peer has left: fails everything that still waits for it.
+  // Handles the goodbye of a peer. Fails all operations that still wait for this peer.
   void handle_goodbye(const threads::goodbye_message& last) {
     const int peer = last.source;
     gone_[index(peer)] = true;
@@ -433,8 +443,9 @@ class thread_transport final : failure_hooks {
   void revoked(communicator_state& communicator, const failure& reason, int reporter) override {
     for (send_operation* send = first_sent_; send != nullptr;) {
       send_operation* const next = send->next_;
-      // A send whose message is being read ends when the message is returned. Waiting for the
-      // reader could deadlock: its reduction may itself have revoked the communicator.
+      // If the receiver is reading the message of a send, the send ends when the message is
+      // returned. Waiting for the receiver here could deadlock, because the reduction of the
+      // receiver may itself have revoked the communicator.
       if (send->record_.communicator == &communicator &&
           (send->message_ == nullptr || try_cancel(*send))) {
         finish(*send, reason.code);
@@ -471,17 +482,17 @@ class thread_transport final : failure_hooks {
   }
 
   threads::inboxes& inboxes_;
-  threads::inbox& inbox_;  // this rank's
+  threads::inbox& inbox_;  // the inbox of this rank
   tag_matcher matcher_;
   run_queue queue_;
   unsigned polls_ = 0;
   unsigned spin_ = 0;
   bool departed_ = false;
   bool sent_goodbyes_ = false;
-  std::vector<bool> gone_;                         // by rank: its goodbye has arrived
-  std::vector<last_collective> last_collectives_;  // by rank
-  send_operation* first_sent_ = nullptr;           // the waiting sends
-  std::size_t eager_ = 0;                          // weight of the buffered messages in flight
+  std::vector<bool> gone_;                         // whether the goodbye of a rank has arrived
+  std::vector<last_collective> last_collectives_;  // indexed by rank
+  send_operation* first_sent_ = nullptr;           // head of the list of waiting sends
+  std::size_t eager_ = 0;                          // total weight of buffered messages in flight
   threads::node_pool<message> messages_;
   threads::control_messages control_;
   failure_completion failure_completion_;
@@ -489,16 +500,17 @@ class thread_transport final : failure_hooks {
 static_assert(consuming_transport<thread_transport>);
 static_assert(driver<thread_transport>);
 
-/// The state that the rank threads share. Create it before the threads; it must outlive their
-/// communicators. The thread of rank r uses only `world[r]`.
+/// The ranks of a world, and the state that their threads share. A `thread_world` must be created
+/// before the threads and must outlive their communicators. The thread of rank r may use only
+/// `world[r]`.
 class thread_world {
  public:
   explicit thread_world(int size) : inboxes_(size) {
     const int cores = detail::cores();
     for (int rank = 0; rank < size; ++rank) {
       ranks_.push_back(std::make_unique<thread_transport>(inboxes_, rank));
-      // With more ranks than cores a spinning rank takes the core of one that could work, and a
-      // yielding rank waits behind all other programs.
+      // With more ranks than cores, ranks sleep at once. A spinning rank would take the core of a
+      // rank that could work, and a yielding rank would wait behind all other programs.
       ranks_.back()->spin(size <= cores ? 500 : 0);
     }
   }

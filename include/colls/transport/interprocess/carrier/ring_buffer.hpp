@@ -2,12 +2,14 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// ring_buffer: frames from one process to another through memory that both have mapped.
+// ring_buffer: carries frames from one process to another through memory that both have mapped.
 //
-// A frame takes a slot: one cache line with its own sequence number, so that a short message moves
-// a single line once. Longer payload lies in a ring of bytes beside the slots; the bytes that a
-// slot adds are complete when its number is there. Every line has one writer. With checksums
-// enabled a slot ends with the checksum of itself and of the bytes that it adds.
+// A frame takes a slot, which is one cache line with its own sequence number, so that a short
+// message moves a single cache line once. A longer payload lies in a ring of bytes next to the
+// slots. The writer stores the sequence number of a slot last, so the reader that sees the number
+// finds the slot and the bytes that the slot adds to the ring complete. Every cache line has one
+// writer. If checksums are enabled, a slot ends with a checksum of its contents and of the bytes
+// that it adds.
 
 #include <colls/base/cache_lines.hpp>
 #include <colls/os/crc32c.hpp>
@@ -21,34 +23,34 @@
 
 namespace colls::shm {
 
-/// Number of slots.
+/// The number of slots.
 inline constexpr std::size_t slots = 512;
-/// A ring of bytes is a power of two between these. All rings into a rank together are longer than
-/// the private cache of its core, so that the bytes which it has read leave that cache before the
-/// writer reuses them: a write to a line that another core holds is slow. Longer rings also let
-/// ranks that share a core switch less often.
+/// The limits on the length of a ring of bytes, which is a power of two. All rings into a rank
+/// together are longer than the private cache of its core, so that bytes which the rank has read
+/// leave that cache before the writer reuses their place. A write to a cache line that another core
+/// holds would be slow. Longer rings also let ranks that share a core switch less often.
 inline constexpr std::size_t min_ring_bytes = 256 * 1024;
 inline constexpr std::size_t max_ring_bytes = 2 * 1024 * 1024;
-/// Longest payload in the slot itself, without a checksum.
+/// The length of the longest payload in the slot itself, without a checksum.
 inline constexpr std::size_t max_inline_bytes = 24;
-/// Longest piece of a payload that one slot adds: the reader copies a piece while the next one is
-/// written.
+/// The length of the longest piece of a payload that one slot adds. The reader copies a piece while
+/// the writer writes the next one.
 inline constexpr std::size_t max_piece_bytes = 32 * 1024;
 
 struct alignas(64) slot {
-  std::atomic<std::uint32_t> number;  // of the slot, from 1; stored last
-  std::uint32_t piece;                // number of bytes that it adds to the ring
-  interprocess::header frame;         // kind 0: more payload of the previous frame
+  std::atomic<std::uint32_t> number;  // the number of the slot, from 1; stored last
+  std::uint32_t piece;                // the number of bytes that the slot adds to the ring
+  interprocess::header frame;         // if its kind is 0, more payload of the previous frame
   std::byte data[max_inline_bytes];
 };
 static_assert(sizeof(slot) == 64);
-/// Where the checksum lies in `slot::data`.
+/// The offset of the checksum in `slot::data`.
 inline constexpr std::size_t checksum_offset = max_inline_bytes - sizeof(std::uint32_t);
 
-/// Copies bytes that a peer may be changing. Each byte is read once, so that the values that are
-/// checked are those that are used.
+/// Copies bytes that a peer may be changing. Reads each byte once, so that the values that the
+/// caller checks are the values that it uses.
 [[gnu::always_inline]] inline void copy_once(void* dest, const void* source, std::size_t size) {
-  // Unaligned: the payload of a frame directly follows that of another one.
+  // The types are unaligned, because payloads follow each other in the ring without padding.
   using word64 [[gnu::may_alias, gnu::aligned(1)]] = std::uint64_t;
   using word32 [[gnu::may_alias, gnu::aligned(1)]] = std::uint32_t;
   auto* out = static_cast<std::byte*>(dest);
@@ -72,28 +74,31 @@ template <class T>
   return copy;
 }
 
-/// The progress that the reader publishes, and whether it sleeps and must be woken.
+/// The progress that the reader publishes.
 struct alignas(128) reader_line {
   std::atomic<std::uint64_t> slots_done;
   std::atomic<std::uint64_t> bytes_done;
 };
+/// Whether the reader sleeps and must be woken.
 struct alignas(128) sleeper_line {
   std::atomic<std::uint32_t> asleep;
 };
 
-/// One direction, as laid out in the segment; the ring of bytes follows.
+/// One direction of a connection, as it lies in the segment of shared memory. The ring of bytes
+/// follows.
 struct direction {
   reader_line reader;
-  sleeper_line sleeper;  // of the reader's process
+  sleeper_line sleeper;  // whether the reader's process sleeps
   alignas(4096) slot all[slots];
 };
 inline constexpr std::size_t direction_bytes = round_up_to_pages(sizeof(direction));
 static_assert(min_ring_bytes % max_page_size == 0);
-/// Size of the segment of a connection: both directions.
+/// Returns the size of the segment of a connection, which holds both directions and their rings of
+/// `ring` bytes.
 constexpr std::size_t connection_bytes(std::size_t ring) { return 2 * (direction_bytes + ring); }
 
-/// Length of each ring of bytes for `ranks` ranks on one host. `oversubscribed`: the ranks
-/// outnumber the cores.
+/// Returns the length of each ring of bytes for `ranks` ranks on one host. `oversubscribed` says
+/// that the ranks outnumber the cores.
 constexpr std::size_t ring_bytes_for(int ranks, bool oversubscribed) {
   const std::size_t total = oversubscribed ? 16 << 20 : 4 << 20;
   std::size_t ring = min_ring_bytes;
@@ -101,11 +106,12 @@ constexpr std::size_t ring_bytes_for(int ranks, bool oversubscribed) {
   return ring;
 }
 
-/// One end of a connection through shared memory: writes one direction and reads the other. Maps
-/// the memory, and does not wait.
+/// One end of a connection through shared memory. It maps the memory, writes one direction and
+/// reads the other one. No function waits for the peer.
 class ring_buffer {
  public:
-  /// `checks`: slots have checksums. `first_slot`: the number of slots that count as used already.
+  /// `checks` enables checksums of slots. `first_slot` is the number of slots that count as used
+  /// already.
   explicit ring_buffer(bool checks = false, std::uint64_t first_slot = 0)
       : inline_bytes_(checks ? checksum_offset : max_inline_bytes),
         slots_written_(first_slot),
@@ -118,10 +124,10 @@ class ring_buffer {
     for_each_mapping([](std::byte* data, std::size_t) { detail::fork_guard::remove(data); });
   }
 
-  /// Longest payload in a slot.
+  /// Returns the length of the longest payload in a slot.
   std::size_t inline_bytes() const { return inline_bytes_; }
 
-  /// Maps a segment. `side`, 0 or 1, is the direction that this process writes.
+  /// Maps a segment. `side`, which is 0 or 1, is the direction that this process writes.
   std::error_code map(const segment& memory, int side) {
     const std::size_t half = memory.size() / 2;
     ring_bytes_ = half - direction_bytes;
@@ -146,22 +152,23 @@ class ring_buffer {
 
   // ---- writing
 
-  /// Free bytes of the ring. It looks up the progress of the reader only if `wanted` do not fit.
+  /// Returns the number of free bytes in the ring. Looks up the progress of the reader only if
+  /// `wanted` bytes do not fit without it.
   std::size_t room(std::size_t wanted) {
     if (ring_bytes_ - (bytes_written_ - bytes_done_) < wanted) {
       bytes_done_ = out().reader.bytes_done.load(std::memory_order_acquire);
     }
     return ring_bytes_ - static_cast<std::size_t>(bytes_written_ - bytes_done_);
   }
-  /// Whether a slot is free.
+  /// Returns whether a slot is free.
   bool has_slot() {
     if (slots_written_ - slots_done_ < slots) return true;
     slots_done_ = out().reader.slots_done.load(std::memory_order_acquire);
     return slots_written_ - slots_done_ < slots;
   }
 
-  /// Writes a frame with the first `size` bytes of its payload. The caller has checked that a slot
-  /// is free, and room for payload that does not fit into the slot.
+  /// Writes a frame with the first `size` bytes of its payload. The caller must have checked that a
+  /// slot is free, and that the ring has room for a payload that does not fit into the slot.
   void write(const interprocess::header& frame, const std::byte* data, std::size_t size) {
     slot& next = out().all[slots_written_ % slots];
     std::memcpy(static_cast<void*>(&next.frame), &frame, sizeof frame);
@@ -188,8 +195,8 @@ class ring_buffer {
     progressed_ = true;
   }
 
-  /// For a waiting rank: prefetches a few of the cache lines that it will write next. Otherwise the
-  /// write would have to wait for them.
+  /// Prefetches a few of the cache lines that this rank will write next. Called while the rank
+  /// waits, because otherwise the write would have to wait for the cache lines.
   void prefetch_for_write() {
     for (int lines = 4; lines > 0 && prefetched_ < prefetch_end_; --lines, prefetched_ += 64) {
       prefetch_line(bytes_[0].data() + prefetched_ % ring_bytes_);
@@ -198,7 +205,7 @@ class ring_buffer {
 
   // ---- reading
 
-  /// The next slot to read, or null.
+  /// Returns the next slot to read, or null if it has not arrived.
   const slot* front() const {
     const slot& next = in().all[slots_read_ % slots];
     return next.number.load(std::memory_order_acquire) ==
@@ -206,8 +213,8 @@ class ring_buffer {
                ? &next
                : nullptr;
   }
-  /// Whether the checksum of the front slot and of the bytes that it adds is right; true without
-  /// checksums.
+  /// Returns whether the checksum of the front slot and of the bytes that it adds is right. Returns
+  /// true if checksums are not enabled.
   bool is_intact(const slot& next) const {
     if (!has_checksums()) return true;
     const std::size_t piece = load_once(next.piece);
@@ -216,8 +223,8 @@ class ring_buffer {
     return piece <= ring_bytes_ - readable_ &&
            sum == checksum_of(next, slots_read_ + 1, piece, data() + readable_);
   }
-  /// Whether the number of the front slot is possible: the next one, or that of the previous round.
-  /// True without checksums.
+  /// Returns whether the front slot has a valid number, either the next number or the number of the
+  /// previous round. Returns true if checksums are not enabled.
   bool has_valid_number() const {
     if (!has_checksums()) return true;
     const std::uint64_t previous = slots_read_ < slots ? 0 : slots_read_ + 1 - slots;
@@ -225,17 +232,19 @@ class ring_buffer {
     return number == static_cast<std::uint32_t>(previous) ||
            number == static_cast<std::uint32_t>(slots_read_ + 1);
   }
-  /// Releases the front slot, which adds `piece` bytes. False: the ring cannot hold so many.
+  /// Releases the front slot, which adds `piece` bytes to the ring. Returns false if the ring
+  /// cannot hold so many bytes.
   bool pop(std::size_t piece) {
     if (piece > ring_bytes_ - readable_) return false;
     readable_ += piece;
     ++slots_read_;
     return true;
   }
-  /// Bytes of payload that have arrived and were not taken, and where they lie.
+  /// Returns the number of payload bytes that have arrived and were not taken. They lie at
+  /// `data()`.
   std::size_t readable() const { return readable_; }
   const std::byte* data() const { return bytes_[1].data() + bytes_read_ % ring_bytes_; }
-  /// Releases `size` bytes of payload.
+  /// Releases `size` bytes of payload, which the writer may then overwrite.
   void take(std::size_t size) {
     detail::touch_lines(bytes_[1].data() + bytes_read_ % ring_bytes_, size);
     readable_ -= size;
@@ -245,23 +254,23 @@ class ring_buffer {
       publish();
     }
   }
-  /// Publishes the progress of reading if many slots were released since the last time.
+  /// Publishes the progress of the reader if it has released many slots since the last time.
   void publish_if_due() {
     if (slots_read_ - slots_published_ >= slots / 4) publish();
   }
 
   // ---- sleeping
 
-  /// Asks the peer to wake this process. False: there is something to read already.
+  /// Asks the peer to wake this process. Returns false if there is something to read already.
   bool request_wake() {
     in().sleeper.asleep.store(1, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     return front() == nullptr;
   }
-  /// Withdraws the request.
+  /// Withdraws the request for a wake-up.
   void cancel_wake() { in().sleeper.asleep.store(0, std::memory_order_relaxed); }
-  /// Whether the peer asks to be woken and something was written or read since the last call. Takes
-  /// the request.
+  /// Returns whether the peer asks to be woken and this rank has written or read something since
+  /// the last call. Removes the peer's request.
   bool take_wake_request() {
     if (!std::exchange(progressed_, false)) return false;
     std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -272,7 +281,8 @@ class ring_buffer {
 
  private:
   bool has_checksums() const { return inline_bytes_ != max_inline_bytes; }
-  // The checksum of a slot, without the checksum itself, and of the bytes that it adds.
+  // Returns the checksum of a slot, without the checksum field, and of the bytes that the slot
+  // adds.
   static std::uint32_t checksum_of(const slot& checked_slot, std::uint64_t number, std::size_t size,
                                    const std::byte* added) {
     constexpr std::size_t checked = offsetof(slot, data) + checksum_offset - offsetof(slot, piece);
@@ -290,11 +300,13 @@ class ring_buffer {
   direction& out() const { return *reinterpret_cast<direction*>(lines_[0].data()); }
   direction& in() const { return *reinterpret_cast<direction*>(lines_[1].data()); }
 
-  // The next payload is assumed to be as long as the last one, up to this limit.
+  // The limit on prefetching. Up to this limit, the next payload is assumed to be as long as the
+  // last one.
   static constexpr std::size_t max_prefetch = 16 * 1024;
   static void prefetch_line(const std::byte* line) {
 #if defined(__x86_64__)
-    // Compilers emit prefetchw only for some target processors; the others treat it as a no-op.
+    // Assembly is needed because compilers emit prefetchw only for some target processors.
+    // Processors without this instruction treat it as a no-op.
     __asm__ volatile("prefetchw %0" : : "m"(*line));
 #else
     __builtin_prefetch(line, 1);
@@ -310,7 +322,7 @@ class ring_buffer {
     progressed_ = true;
   }
 
-  mapping lines_[2];  // the direction that this side writes, the one that it reads
+  mapping lines_[2];  // the direction that this side writes, then the one that it reads
   mapping bytes_[2];
   std::size_t ring_bytes_ = 0;
   std::size_t inline_bytes_;

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The frames of a connection through shared memory: from its send queue to the ring buffer, and
-// from the ring buffer to the payload target.
+// shared_memory_frames: moves the frames of a connection through shared memory, from its send queue
+// to the ring buffer, and from the ring buffer to the payload target (the destination of a
+// payload).
 
 #include <colls/transport/interprocess/carrier/ring_buffer.hpp>
 #include <colls/transport/interprocess/payload_target.hpp>
@@ -16,7 +17,8 @@ namespace colls::interprocess {
 
 static_assert(max_control_bytes <= shm::max_piece_bytes, "a control frame is one piece");
 
-/// Writes what there is room for. Returns whether anything was written.
+/// Writes as many queued frames as the ring buffer has room for. Returns whether it has written any
+/// bytes.
 inline bool write_frames(shm::ring_buffer& ring, send_queue& queue) {
   bool moved = false;
   while (!queue.empty() && ring.has_slot()) {
@@ -34,7 +36,7 @@ inline bool write_frames(shm::ring_buffer& ring, send_queue& queue) {
   return moved;
 }
 
-/// Takes payload that has arrived for the current frame.
+/// Passes the payload that has arrived for the current frame to its target.
 inline void take_payload(shm::ring_buffer& ring, payload_target& target) {
   const std::size_t size = target.acceptable(ring.readable());
   if (size == 0) return;
@@ -42,9 +44,10 @@ inline void take_payload(shm::ring_buffer& ring, payload_target& target) {
   ring.take(size);
 }
 
-/// Takes the slot `next` off the ring. If a frame begins there, calls `begin(frame, payload)`,
-/// which returns false if the connection has ended. Returns null, or what is wrong with the slot. A
-/// peer that changes the slot meanwhile changes only payload of data.
+/// Takes the slot `next` off the ring. If a frame begins in the slot, calls `begin(frame,
+/// payload)`, which returns false if the connection has ended. Returns null, or a text that says
+/// what is wrong with the slot. A peer that changes the slot during the call can change nothing but
+/// the payload of a data frame.
 template <class Begin>
 const char* take_slot(shm::ring_buffer& ring, const shm::slot& next, payload_target& target,
                       Begin begin) {

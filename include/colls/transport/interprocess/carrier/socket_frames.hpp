@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The frames of a connection through a socket: from its send queue to the system, and from the
-// system to the payload target.
+// socket_frames: moves the frames of a connection through a socket, from its send queue to the
+// system, and from the system to the payload target (the destination of a payload).
 
 #include <colls/driver/socket.hpp>
 #include <colls/transport/interprocess/payload_target.hpp>
@@ -17,21 +17,22 @@
 
 namespace colls::interprocess {
 
-/// Reads and writes as much as the system takes at a time. A frame may be split anywhere.
+/// The frames of a connection on a socket. Each system call moves as many bytes as the system
+/// takes, so a frame may be split anywhere.
 class socket_frames {
  public:
   struct progress {
     bool moved = false;
-    bool is_full = false;  // the system accepts no more now
+    bool is_full = false;  // the system accepts no more bytes now
   };
 
   /// Enables checksums.
   void add_checksums() { header_bytes_ = sizeof(checked_header); }
-  /// The length of a header, with its checksums.
+  /// Returns the length of a header, including its checksums.
   std::size_t header_bytes() const { return header_bytes_; }
 
-  /// Writes what it can. Errors are left to the reader, which may still find a last frame of the
-  /// peer.
+  /// Writes as many queued bytes as the system takes. Ignores errors, because the next read reports
+  /// them, after it has found any last frame of the peer.
   static progress write(int socket, send_queue& queue) {
     progress result;
     while (!queue.empty()) {
@@ -54,10 +55,11 @@ class socket_frames {
     return result;
   }
 
-  /// The longest payload that `try_receive` can find.
+  /// The length of the longest payload that `try_receive` can find.
   static constexpr std::size_t max_try_receive = 4096;
 
-  /// Writes one frame, when nothing is queued. Returns how many bytes of it were written.
+  /// Writes one frame. The send queue must be empty. Returns how many bytes of the frame were
+  /// written.
   std::size_t try_send(int socket, const header& frame, const_bytes message) const {
     checked_header checked;
     checked = frame;
@@ -68,8 +70,8 @@ class socket_frames {
     return sent > 0 ? static_cast<std::size_t>(sent) : 0;
   }
 
-  /// Reads payload to its destination and what follows into the read-ahead buffer, by one system
-  /// call, whose result it returns.
+  /// Reads the payload to its destination, and the bytes that follow into the read-ahead buffer, by
+  /// one system call. Returns the result of the system call.
   ssize_t read(int socket, payload_target& target) {
     iovec parts[2];
     int count = 0;
@@ -92,12 +94,13 @@ class socket_frames {
     target.filled(room == nullptr ? sink : room, body);
     return got;
   }
-  /// Whether the last read filled all the space that it was given.
+  /// Returns whether the last read filled all the space that it was given.
   bool may_have_more() const { return unfilled_ == 0; }
 
-  /// Takes frames out of the read-ahead buffer; payload that lies there is copied to its
-  /// destination. For each frame `is_taken()` may take it by `try_receive`. Otherwise `begin(frame,
-  /// payload)` is called; false ends the loop. Returns null, or what is wrong with a frame.
+  /// Takes the frames out of the read-ahead buffer. Copies payload in that buffer to its
+  /// destination. For each frame, first calls `is_taken()`, which may take the frame by
+  /// `try_receive` and then returns true. Otherwise calls `begin(frame, payload)`, and stops if it
+  /// returns false. Returns null, or a text that says what is wrong with a frame.
   template <class IsTaken, class Begin>
   const char* take(payload_target& target, IsTaken is_taken, Begin begin) {
     bool is_running = true;
@@ -129,7 +132,8 @@ class socket_frames {
     begin_ = 0;
     return nullptr;
   }
-  /// Receives the message `expected` if it is the next frame and has arrived completely.
+  /// Receives the message with the header `expected` into `out` if it is the next frame and has
+  /// arrived completely. Returns whether it has received the message.
   bool try_receive(const header& expected, std::byte* out) {
     const auto size = static_cast<std::size_t>(expected.length);
     if (size_ - begin_ < header_bytes_ + size) return false;
@@ -150,7 +154,7 @@ class socket_frames {
   static bool is_sum_of(const checked_header& frame, const std::byte* payload, std::size_t size) {
     return detail::crc32c(0, payload, size) == frame.payload_sum;
   }
-  // For short frames a copy is faster than passing the kernel a list of pieces.
+  // Short frames are copied, because that is faster than passing the kernel a list of pieces.
   static ssize_t send(int socket, iovec* parts, int count, std::size_t size) {
     std::byte frame_copy[sizeof(checked_header) + max_try_receive];
     if (size > sizeof frame_copy) {
@@ -172,8 +176,8 @@ class socket_frames {
     return ::recv(socket, parts[0].iov_base, parts[0].iov_len, MSG_DONTWAIT);
   }
 
-  std::size_t unfilled_ = 0;  // space that the last read left
-  std::size_t begin_ = 0;     // of what is not taken in the read-ahead buffer
+  std::size_t unfilled_ = 0;  // the space that the last read left unfilled
+  std::size_t begin_ = 0;     // where the bytes that are not taken begin in the read-ahead buffer
   std::size_t size_ = 0;
   std::size_t header_bytes_ = sizeof(header);
   std::byte read_ahead_[sizeof(checked_header) + max_try_receive];

@@ -2,12 +2,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// shared_heap: memory of one rank that its peers may read and write while an operation lasts.
+// shared_heap: memory of one rank, its owner, that the peers may read and write while an operation
+// lasts.
 //
-// An operation that exposes its buffers opens a remote key in its own heap. Before a peer accesses
-// anything it marks itself as inside, on its own line of that heap, and checks that the key is
-// still open; it leaves after a bounded amount of work. Once the owner has revoked a key and then
-// sees no peer inside, no peer accesses the buffers any more.
+// An operation that exposes its buffers opens a remote key in the heap of its rank. Before a peer
+// accesses the buffers, it marks itself as inside, in its own cache line of that heap, and checks
+// that the key is still open. It removes the mark after a bounded amount of work. Once the owner
+// has revoked the key and then sees no peer inside, no peer accesses the buffers any more.
 
 #include <colls/os/cross_memory_attach.hpp>
 #include <colls/os/fork_guard.hpp>
@@ -24,14 +25,16 @@
 
 namespace colls::shm {
 
-/// An offset in a shared heap; 0: none. With the bit `private_memory` it is an address in memory of
-/// the owner outside of its heap, which peers may read through the kernel (CMA).
+/// An offset in a shared heap, or 0 for none. If the bit `private_memory` is set, the other bits
+/// are an address in memory of the owner outside of its heap, which peers may read through the
+/// kernel (CMA, cross-memory attach).
 using heap_offset = std::uint64_t;
 inline constexpr heap_offset private_memory = heap_offset{1} << 63;
-/// Permits peers to access what an operation exposes while it is open; 0: none.
+/// A key that permits peers to access what an operation exposes, as long as the key is open. The
+/// value 0 stands for no key.
 using remote_key = std::uint64_t;
 
-/// Address space of a heap. Pages are allocated as needed.
+/// The size of the address space of a heap. Pages are allocated as needed.
 inline constexpr std::size_t shared_heap_bytes = std::size_t{1} << 36;
 inline constexpr std::size_t max_remote_keys = 256;
 
@@ -39,8 +42,10 @@ struct alignas(64) heap_line {
   std::atomic<std::uint64_t> word;
 };
 
-/// The header of a heap: one line for each rank of the world, the remote keys, the address at which
-/// the owner has mapped the heap, a nonce, and a sample by which peers measure how fast they read.
+/// Returns the index of the line that holds the address at which the owner has mapped the heap. The
+/// header of a heap begins with one cache line for each rank of the world and one for each remote
+/// key. Then come this line, a line with a nonce by which peers recognize the owner's process, and
+/// a sample by which peers measure how fast they read.
 constexpr std::size_t owner_line(int ranks) {
   return static_cast<std::size_t>(ranks) + max_remote_keys;
 }
@@ -75,12 +80,12 @@ class shared_heap {
     return {};
   }
   const segment& memory() const { return memory_; }
-  /// False in a forked child. Peers read the memory of the process that created the heap, and only
-  /// that process may expose memory.
+  /// Returns whether this process created the heap, which is false in a forked child. Only the
+  /// creator may expose memory, because peers read the memory of the creator.
   bool is_creator_process() const { return detail::fork_guard::forks() == forks_; }
 
-  /// Allocates zeros on pages of their own. Null: the system has no memory, and `*reason` says why,
-  /// or this process is a forked child.
+  /// Allocates `size` zero bytes on pages of their own. Returns null if the system has no memory,
+  /// and then sets `*reason` to the error. Also returns null in a forked child.
   std::byte* allocate(std::size_t size, std::error_code* reason = nullptr) {
     if (!is_creator_process()) return nullptr;
     std::error_code ec;
@@ -96,14 +101,14 @@ class shared_heap {
     if (ec && reason != nullptr) *reason = ec;
     return data;
   }
-  /// Frees a block, which no open key may expose.
+  /// Frees a block. No open key may expose it.
   void free(std::byte* data) {
     const auto found = blocks_.find(data);
     release(found->second.offset);
     blocks_.erase(found);
   }
 
-  /// Returns the offset of `data`, or 0 if it does not lie within one block.
+  /// Returns the offset of `data`, or 0 if `data` does not lie within one block.
   heap_offset locate(const_bytes data) const {
     auto found = blocks_.upper_bound(data.data);
     if (found == blocks_.begin() || data.size == 0) return 0;
@@ -113,13 +118,13 @@ class shared_heap {
     return fits ? found_block.offset + offset : 0;
   }
 
-  /// Whether both lie in the same block.
+  /// Returns whether both addresses lie in the same block.
   bool is_same_block(const std::byte* one, const std::byte* other) const {
     const auto found = blocks_.upper_bound(one);
     return found != blocks_.begin() && found == blocks_.upper_bound(other);
   }
 
-  /// Opens a remote key. 0: none is free.
+  /// Opens a remote key. Returns 0 if no key is free.
   remote_key open_key() {
     for (std::size_t i = 0; i < max_remote_keys; ++i) {
       const std::size_t slot = (next_ + i) % max_remote_keys;
@@ -137,20 +142,21 @@ class shared_heap {
     line(static_cast<std::size_t>(ranks_) + key % max_remote_keys)
         .store(0, std::memory_order_release);
   }
-  /// Closes a key before the peers are done. A peer that is not inside after this call stays
-  /// outside.
+  /// Closes a key before the peers are done. A peer that is not inside after this call can no
+  /// longer access what the key exposes.
   void revoke_key(remote_key key) {
     close_key(key);
     std::atomic_thread_fence(std::memory_order_seq_cst);
   }
-  /// Whether a peer is inside, with whatever key.
+  /// Returns whether a peer has marked itself as inside. The mark does not say with which key.
   bool is_inside(int rank) {
     return line(static_cast<std::size_t>(rank)).load(std::memory_order_acquire) != 0;
   }
 
-  /// Moves the block of `data` to another offset, at the same address and with the same contents. A
-  /// peer that stays inside for ever writes to the old pages, which are never reused. False: the
-  /// heap is full, or the system does not let the pages move.
+  /// Moves the block that contains `data` to another offset. The address of the block in this
+  /// process and its contents stay the same. A peer that stays inside forever then writes to the
+  /// old pages, which are never reused. Returns false if the heap is full, or if the system does
+  /// not let the pages move.
   bool relocate(const std::byte* data) {
     auto found = blocks_.upper_bound(data);
     if (found == blocks_.begin()) return true;
@@ -176,7 +182,7 @@ class shared_heap {
     return reinterpret_cast<heap_line*>(lines_.data())[i].word;
   }
 
-  // The first gap that is long enough.
+  // Returns the offset of the first gap that is long enough, or 0 if there is none.
   heap_offset find_gap(std::size_t size) const {
     heap_offset offset = heap_header_bytes(ranks_);
     for (const auto& [begin, length] : used_) {
@@ -185,7 +191,7 @@ class shared_heap {
     }
     return size <= shared_heap_bytes - offset ? offset : 0;
   }
-  // Reserves address space without pages. 0: there is none.
+  // Reserves address space without pages. Returns 0 if there is none.
   heap_offset reserve(std::size_t size) {
     const heap_offset offset = find_gap(size);
     if (offset == 0) return 0;
@@ -196,7 +202,7 @@ class shared_heap {
     }
     return offset;
   }
-  // Reserves address space and fills it with pages.
+  // Reserves address space and allocates its pages.
   heap_offset allocate_pages(std::size_t size, std::error_code& ec) {
     const heap_offset offset = reserve(size);
     if (offset == 0) {
@@ -222,7 +228,8 @@ class shared_heap {
   }
   void release(heap_offset offset) {
     const auto found = used_.find(offset);
-    // If the system does not free the pages, the range is not reused: it no longer holds zeros.
+    // If the system does not free the pages, the range is not reused, because the pages no longer
+    // hold zero bytes.
     if (is_creator_process() && memory_.release(offset, found->second)) return;
     used_.erase(found);
   }
@@ -232,7 +239,7 @@ class shared_heap {
   int ranks_ = 0;
   unsigned forks_ = detail::fork_guard::forks();
   std::map<const std::byte*, block> blocks_;
-  std::map<heap_offset, std::size_t> used_;  // includes the old ranges of relocated blocks
+  std::map<heap_offset, std::size_t> used_;  // used ranges, also the old ones of relocated blocks
   std::uint64_t opened_ = 0;
   std::size_t next_ = 0;
 };
@@ -245,7 +252,7 @@ class shared_heap_view {
   shared_heap_view& operator=(const shared_heap_view&) = delete;
   ~shared_heap_view() { detail::fork_guard::remove(pages_.data()); }
 
-  /// Maps the heap for rank `rank` of `ranks`.
+  /// Maps the heap of a peer for this rank, which is rank `rank` of `ranks`.
   std::error_code map(const segment& memory, int ranks, int rank) {
     ranks_ = ranks;
     rank_line_ = static_cast<std::size_t>(rank);
@@ -263,19 +270,19 @@ class shared_heap_view {
     return pages_.data() + offset;
   }
 
-  /// Marks this rank as inside, before any access. A sequentially consistent fence must come
-  /// between this and `is_open`.
+  /// Marks this rank as inside. Must be called before any access, and a sequentially consistent
+  /// fence must come between `enter` and `is_open`.
   void enter() { line(rank_line_).store(1, std::memory_order_relaxed); }
-  /// Whether the key is open.
+  /// Returns whether the key is open.
   bool is_open(remote_key key) const {
     return line(static_cast<std::size_t>(ranks_) + key % max_remote_keys)
                .load(std::memory_order_acquire) == key;
   }
-  /// Ends the access.
+  /// Removes the mark of this rank. Must be called after the last access.
   void leave() { line(rank_line_).store(0, std::memory_order_release); }
 
-  /// Lets `read` read private memory of process `owner`, if that has this heap at the published
-  /// address.
+  /// Lets `read` read private memory of the process `owner`. Returns an error if that process does
+  /// not have this heap at the address that the heap publishes.
   std::error_code attach_owner(pid_t owner) {
     const std::size_t nonce_line = owner_line(ranks_) + 1;
     owner_address_ = line(nonce_line - 1).load(std::memory_order_relaxed);
@@ -286,14 +293,14 @@ class shared_heap_view {
     reader_ = reader;
     return {};
   }
-  /// Whether an offset is of private memory.
+  /// Returns whether an offset is an address of private memory.
   static bool is_private(heap_offset offset) { return (offset & private_memory) != 0; }
   bool can_read_owner() const { return reader_.is_known(); }
-  /// Reads private memory of the owner.
+  /// Reads private memory of the owner into `out`.
   std::error_code read(mutable_bytes out, heap_offset offset) const {
     return reader_.read(out, offset & ~private_memory);
   }
-  /// Returns how long it takes to read `sample_bytes`.
+  /// Returns how long it takes to read `sample_bytes` bytes from the owner.
   template <class Clock>
   time_point time_to_read(const Clock& now) const {
     return reader_.time_to_read(owner_address_ + sample_offset(ranks_), sample_bytes, now);
@@ -307,7 +314,7 @@ class shared_heap_view {
   mapping pages_;
   int ranks_ = 0;
   std::size_t rank_line_ = 0;
-  std::uint64_t owner_address_ = 0;  // where the owner has mapped the heap
+  std::uint64_t owner_address_ = 0;  // the address at which the owner has mapped the heap
   cross_memory_attach reader_;
 };
 

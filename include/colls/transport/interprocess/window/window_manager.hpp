@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// window_manager: memory of a rank that its peers may access while an operation lasts.
+// window_manager: manages the memory of a rank that its peers may access while an operation lasts.
+// That memory lies in the shared heap of the rank (see shared_heap.hpp), or is private memory that
+// peers read through the kernel (CMA, cross-memory attach).
 
 #include <colls/base/shared_buffer.hpp>
 #include <colls/bootstrap/world_info.hpp>
@@ -18,9 +20,9 @@
 
 namespace colls::interprocess {
 
-/// The shared heap of this rank, what its operations expose, and the heaps of its peers. After an
-/// exposure ends no peer writes to what it exposed, and whatever a peer still reads from it is
-/// discarded.
+/// The shared heap of this rank, the memory that its operations expose, and the heaps of its peers.
+/// After an exposure ends, no peer writes to the exposed memory, and a peer discards what it still
+/// reads from that memory.
 class window_manager {
  public:
   window_manager(engine& driver, const world_info& info, connection_table& connections,
@@ -29,17 +31,17 @@ class window_manager {
   window_manager(const window_manager&) = delete;
   window_manager& operator=(const window_manager&) = delete;
 
-  /// Allocates `size` bytes of zeros that an operation can expose to the ranks of this host. If
-  /// there are no such ranks, or no memory can be shared, it is private memory. Null: there is no
-  /// memory.
+  /// Allocates `size` zero bytes that an operation can expose to the ranks of this host. Allocates
+  /// private memory if there are no such ranks or no memory can be shared. Returns null if there is
+  /// no memory.
   std::shared_ptr<std::byte> allocate(std::size_t size);
 
-  /// Whether `data` lies in the shared heap.
+  /// Returns whether `data` lies in the shared heap.
   bool contains(const_bytes data) const { return heap_ != nullptr && heap_->locate(data) != 0; }
 
-  /// Holds `size` bytes of the shared heap while it lives, for copies of buffers that lie outside
-  /// of it. `data()` is null if there is no memory, or all bounce buffers are in use. It outlives
-  /// the exposure of its memory.
+  /// A piece of the shared heap, of `size` bytes, for copies of buffers that lie outside of the
+  /// heap. `data()` returns null if there is no memory, or if all bounce buffers are in use. A
+  /// bounce buffer must outlive the exposure of its memory.
   class bounce_buffer {
    public:
     static constexpr std::size_t size = 2 * 1024 * 1024;
@@ -68,7 +70,7 @@ class window_manager {
     std::byte* memory_ = nullptr;
   };
 
-  /// What one operation exposes.
+  /// The memory that one operation exposes to its peers.
   class exposure {
    public:
     exposure(window_manager& manager, communicator_state& comm)
@@ -87,8 +89,8 @@ class window_manager {
       }
     }
 
-    /// Exposes `data` to a peer. Returns its offset in the shared heap, or 0 if it does not lie
-    /// there or the peer has not mapped the heap.
+    /// Exposes `data` to a peer. Returns the offset of `data` in the shared heap, or 0 if `data`
+    /// does not lie in the heap or the peer has not mapped the heap.
     shm::heap_offset offset_for(int peer, const_bytes data) {
       if (manager_.heap_ == nullptr || manager_.is_forked_child()) return 0;
       const connection* const conn = manager_.connections_.find(peer);
@@ -99,16 +101,16 @@ class window_manager {
       }
       return offset;
     }
-    /// Exposes private memory to a peer that reads it by CMA. 0: the peer cannot, or a message is
-    /// faster.
+    /// Exposes private memory to a peer, which reads it by CMA. Returns the address, or 0 if the
+    /// peer cannot read the memory or a message is faster.
     shm::heap_offset address_for(int peer, const_bytes data, readers pattern) {
       if (data.size == 0 || !manager_.is_worth_reading(data.size, pattern) ||
           !manager_.has_peers() || !manager_.ensure_heap()) {
         return 0;
       }
       const connection* const conn = manager_.connections_.find(peer);
-      // Both sides read or neither does: if one reads while the other one fills the ring buffer, it
-      // takes longer than either way.
+      // Either both ranks read or neither does. If one rank reads while the other one fills the
+      // ring buffer, the two take longer than if both read or both send messages.
       if (conn == nullptr || !conn->peer_reads_memory || !conn->reads_peer_memory ||
           conn->has_ended()) {
         return 0;
@@ -116,14 +118,15 @@ class window_manager {
       if (manager_.is_forked_child()) return 0;
       return shm::private_memory | reinterpret_cast<std::uintptr_t>(data.data);
     }
-    /// Exposes no more private memory to a peer, which failed to read some.
+    /// Stops exposing private memory to a peer, after the peer has failed to read some.
     void disable_reads(int peer) { manager_.connections_.get(peer).peer_reads_memory = false; }
-    /// Returns the remote key; opens it at the first call. 0: too many keys are open.
+    /// Returns the remote key, which the first call opens. Returns 0 if too many keys are open.
     shm::remote_key remote_key() {
       if (key_ == 0) key_ = manager_.heap_->open_key();
       return key_;
     }
-    /// All peers have reported that they are done. Throws if a peer was stopped in the memory.
+    /// Must be called after all peers have reported that they are done. Throws if a peer was
+    /// stopped while it accessed the memory.
     void complete() {
       if (key_revoked_) {
         throw error(errc::peer_failed, "a rank was stopped while it worked in this memory");
@@ -134,7 +137,7 @@ class window_manager {
    private:
     friend window_manager;
 
-    // Whether something of the same block is exposed.
+    // Returns whether this exposure has exposed memory in the block of `data`.
     bool exposes_block_of(const std::byte* data) const {
       for (const std::byte* const exposed : exposed_) {
         if (exposed != nullptr && manager_.heap_->is_same_block(exposed, data)) return true;
@@ -146,16 +149,17 @@ class window_manager {
     communicator_state& communicator_;
     bool key_revoked_ = false;
     shm::remote_key key_ = 0;
-    const std::byte* exposed_[2] = {};  // an address in each block
+    const std::byte* exposed_[2] = {};  // one address in each exposed block
     bool completed_ = false;
   };
 
-  /// A connection through shared memory has opened: passes the heap, if there is one.
+  /// Passes the heap, if there is one, to a peer. Called when a connection through shared memory
+  /// has opened.
   void opened(connection& conn);
 
-  /// Maps the heap that a peer has passed and confirms it.
+  /// Maps the heap that a peer has passed, and confirms this to the peer.
   void map_peer_heap(connection& conn, detail::descriptor heap);
-  /// Returns the heap of a peer, or null if it is not mapped.
+  /// Returns the view of a peer's heap, or null if this rank has not mapped that heap.
   shm::shared_heap_view* view_of(int peer) {
     connection* const conn = connections_.find(peer);
     return conn == nullptr ? nullptr : conn->peer_heap.get();
@@ -163,27 +167,29 @@ class window_manager {
 
  private:
   static constexpr time_point relocation_delay = 200 * milliseconds;
-  // Allocating pages costs more than a bounce buffer saves, and many operations may be in flight.
+  // The largest number of bounce buffers. They are limited and reused, because allocating pages
+  // costs more than a bounce buffer saves, and many operations may be in flight.
   static constexpr int max_bounce_buffers = 8;
 
-  // Whether this process is a forked child of the one that created the heap.
+  // Returns whether this process is a forked child of the process that created the heap.
   bool is_forked_child() const { return heap_ != nullptr && !heap_->is_creator_process(); }
 
   bool has_peers() const { return !connections_.shared_memory_connections().empty(); }
-  // Creates the heap at the first use. False: there is none.
+  // Creates the heap at the first use. Returns false if there is no heap.
   bool ensure_heap();
 
-  // Whether this rank reads private memory of the peer by CMA.
+  // Returns whether this rank reads private memory of the peer by CMA.
   bool may_use_cma(connection& conn);
-  // Whether reading `size` bytes by CMA is faster than sending them.
+  // Returns whether reading `size` bytes by CMA is faster than sending them.
   bool is_worth_reading(std::size_t size, readers pattern) const;
 
-  // Ends the exposure of an operation whose peers may still be inside. Returns once each peer has
-  // left or died, or the blocks have been relocated because a peer was stopped inside.
+  // Ends the exposure of an operation whose peers may still be inside the heap. Returns after each
+  // peer has left the heap or died, or after the blocks were relocated because a peer was stopped
+  // inside.
   void end_exposure(const exposure& ended) noexcept;
 
-  // Relocates a block because a peer was stopped inside. Other operations that expose the block
-  // fail, since some of their results may lie in the old pages.
+  // Relocates a block because a peer was stopped inside the heap. Fails the other operations that
+  // expose the block, because some of their results may lie in the old pages.
   bool relocate(const std::byte* block, int stopped_peer);
 
   engine& engine_;
@@ -193,11 +199,11 @@ class window_manager {
   std::shared_ptr<shm::shared_heap> heap_;
   bool may_create_heap_ = true;
   std::vector<exposure*> exposures_;
-  std::vector<std::byte*> bounce_buffers_;  // those that are free
+  std::vector<std::byte*> bounce_buffers_;  // the free ones
   int bounce_buffer_count_ = 0;
-  bool logged_private_ = false;     // why memory is private
-  bool logged_not_passed_ = false;  // why the heap cannot be passed
-  bool logged_not_mapped_ = false;  // why a peer's heap cannot be mapped
+  bool logged_private_ = false;     // the reason why memory is private was logged
+  bool logged_not_passed_ = false;  // the reason why the heap cannot be passed was logged
+  bool logged_not_mapped_ = false;  // the reason why a peer's heap cannot be mapped was logged
 };
 
 }  // namespace colls::interprocess
