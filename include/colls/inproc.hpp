@@ -16,12 +16,12 @@ namespace colls::inproc {
 
 using communicator = colls::communicator<inproc_transport>;
 
-/// Makes the world communicator of one rank. Must be called once per rank. `world` must outlive the
+/// Makes the world communicator of one rank. Must be called once per rank. `ranks` must outlive the
 /// communicator.
-inline communicator join(inproc_world& world, int rank) {
-  const std::shared_ptr<inproc_transport> net(std::shared_ptr<void>(), &world[rank]);
+inline communicator join(inproc_world& ranks, int rank) {
+  const std::shared_ptr<inproc_transport> net(std::shared_ptr<void>(), &ranks[rank]);
   return communicator(std::make_unique<colls::detail::core<inproc_transport>>(
-      net, 0, rank, world.size(), nullptr, true));
+      net, 0, rank, ranks.size(), nullptr, true));
 }
 
 namespace detail {
@@ -45,14 +45,14 @@ inline task<> run_rank(communicator& comm, task<> rank_main, std::exception_ptr&
 /// rethrows the first error, if there was one.
 template <class Main>
 void run(int size, Main rank_main) {
-  inproc_world world(size);
+  inproc_world ranks(size);
   std::vector<communicator> communicators;
-  for (int rank = 0; rank < size; ++rank) communicators.push_back(join(world, rank));
+  for (int rank = 0; rank < size; ++rank) communicators.push_back(join(ranks, rank));
   std::exception_ptr first_error;
   std::vector<task<>> mains;
   for (communicator& comm : communicators)
     mains.push_back(detail::run_rank(comm, rank_main(comm), first_error));
-  sync_wait(world, when_all(std::move(mains)));
+  sync_wait(ranks, when_all(std::move(mains)));
   if (first_error) std::rethrow_exception(first_error);
 }
 

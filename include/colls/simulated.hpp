@@ -11,12 +11,12 @@ namespace colls::simulated {
 
 using communicator = colls::communicator<simulated_transport>;
 
-/// Makes the world communicator of one rank. Must be called once per rank. `world` must outlive the
+/// Makes the world communicator of one rank. Must be called once per rank. `ranks` must outlive the
 /// communicator.
-inline communicator join(simulated_world& world, int rank) {
-  const std::shared_ptr<simulated_transport> net(std::shared_ptr<void>(), &world[rank]);
+inline communicator join(simulated_world& ranks, int rank) {
+  const std::shared_ptr<simulated_transport> net(std::shared_ptr<void>(), &ranks[rank]);
   return communicator(std::make_unique<colls::detail::core<simulated_transport>>(
-      net, 0, rank, world.size(), nullptr, true));
+      net, 0, rank, ranks.size(), nullptr, true));
 }
 
 }  // namespace colls::simulated

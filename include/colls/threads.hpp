@@ -20,11 +20,11 @@ namespace colls::threads {
 using communicator = colls::communicator<thread_transport>;
 
 /// Makes the world communicator of one rank. Must be called once per rank, on the thread of that
-/// rank. `world` must outlive the communicator.
-inline communicator join(thread_world& world, int rank) {
-  const std::shared_ptr<thread_transport> net(std::shared_ptr<void>(), &world[rank]);
+/// rank. `ranks` must outlive the communicator.
+inline communicator join(thread_world& ranks, int rank) {
+  const std::shared_ptr<thread_transport> net(std::shared_ptr<void>(), &ranks[rank]);
   return communicator(
-      std::make_unique<detail::core<thread_transport>>(net, 0, rank, world.size(), nullptr, true));
+      std::make_unique<detail::core<thread_transport>>(net, 0, rank, ranks.size(), nullptr, true));
 }
 
 /// Runs `rank_main(communicator&) -> task<>` once for each of `size` ranks, each on its own thread,
@@ -33,7 +33,7 @@ inline communicator join(thread_world& world, int rank) {
 /// other rank waits for this rank.
 template <class Main>
 void run(int size, Main rank_main) {
-  thread_world world(size);
+  thread_world ranks(size);
   std::mutex guard;
   std::exception_ptr first_error;
   const auto store_error = [&] {
@@ -42,7 +42,7 @@ void run(int size, Main rank_main) {
   };
   const auto run_rank = [&](int rank) {
     try {
-      communicator comm = join(world, rank);
+      communicator comm = join(ranks, rank);
       try {
         sync_wait(comm, rank_main(comm));
       } catch (...) {
@@ -53,7 +53,7 @@ void run(int size, Main rank_main) {
     } catch (...) {
       store_error();
     }
-    world[rank].depart();
+    ranks[rank].depart();
   };
   std::vector<std::thread> threads;
   try {
@@ -61,7 +61,7 @@ void run(int size, Main rank_main) {
     for (int rank = 0; rank < size; ++rank) threads.emplace_back(run_rank, rank);
   } catch (...) {
     store_error();
-    for (int rank = static_cast<int>(threads.size()); rank < size; ++rank) world[rank].depart();
+    for (int rank = static_cast<int>(threads.size()); rank < size; ++rank) ranks[rank].depart();
   }
   for (std::thread& thread : threads) thread.join();
   if (first_error) std::rethrow_exception(first_error);

@@ -214,17 +214,17 @@ class ipc_operation {
     access result = access::full;
     const on_device guard(peers_.work_stream().device());
     guards_.resize(infos_.size());
-    for_each_peer([&](int rank, int world) {
+    for_each_peer([&](int rank, int world_rank) {
       if (!works() && worker_for(rank) != rank) return;
       const peer_info& peer = infos_[index(rank)];
       const auto refuse = [&](const refusal& reason, access granted) {
         if (granted < result) {
           result = granted;
           refusal_ = reason;
-          refused_rank_ = world;
+          refused_rank_ = world_rank;
         }
       };
-      guards_[index(rank)] = peers_.guard_of(world, peer);
+      guards_[index(rank)] = peers_.guard_of(world_rank, peer);
       if (guards_[index(rank)] == nullptr) {
         refuse({"its process is not visible from here",
                 "both have to be in one pid namespace, of one user"},

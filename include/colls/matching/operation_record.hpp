@@ -98,10 +98,10 @@ class communicator_state {
   const std::shared_ptr<const std::vector<int>>& members() const { return members_; }
 
   /// Returns the rank in this communicator of a rank of the world, or -1 if that rank is no member.
-  int rank_of(int world) const {
-    if (members_ == nullptr) return world < size_ ? world : -1;
+  int rank_of(int member) const {
+    if (members_ == nullptr) return member < size_ ? member : -1;
     for (int i = 0; i < size_; ++i) {
-      if ((*members_)[static_cast<std::size_t>(i)] == world) return i;
+      if ((*members_)[static_cast<std::size_t>(i)] == member) return i;
     }
     return -1;
   }

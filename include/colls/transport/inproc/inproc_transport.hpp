@@ -29,7 +29,7 @@ class inproc_transport final : failure_hooks {
   static constexpr bool consumes = true;
   static constexpr network_cost costs() { return one_thread_cost; }
 
-  inproc_transport(inproc_world& world, int rank);
+  inproc_transport(inproc_world& ranks, int rank);
   inproc_transport(const inproc_transport&) = delete;
   inproc_transport& operator=(const inproc_transport&) = delete;
   ~inproc_transport();

@@ -10,8 +10,8 @@
 
 namespace colls {
 
-COLLS_ONCE inproc_transport::inproc_transport(inproc_world& world, int rank)
-    : world_(world), matcher_(rank) {
+COLLS_ONCE inproc_transport::inproc_transport(inproc_world& ranks, int rank)
+    : world_(ranks), matcher_(rank) {
   matcher_.add(*this);
 }
 

@@ -38,7 +38,7 @@ class connector final : authenticating_listener::handler {
     ~owner() = default;
   };
 
-  connector(engine& driver, world_info& world, connection_table& connections, owner& transport);
+  connector(engine& driver, world_info& info, connection_table& connections, owner& transport);
   connector(const connector&) = delete;
   connector& operator=(const connector&) = delete;
 

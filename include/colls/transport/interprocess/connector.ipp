@@ -14,9 +14,9 @@
 
 namespace colls::interprocess {
 
-COLLS_ONCE connector::connector(engine& driver, world_info& world, connection_table& connections,
+COLLS_ONCE connector::connector(engine& driver, world_info& info, connection_table& connections,
                                 owner& transport)
-    : engine_(driver), world_(world), connections_(connections), owner_(transport), tasks_(driver) {
+    : engine_(driver), world_(info), connections_(connections), owner_(transport), tasks_(driver) {
   const hello greeting = world_.make_hello(connection_purpose::peer);
   const auto start = [&](std::optional<authenticating_listener>& result, listener& from) {
     if (!from.is_open()) return;

@@ -30,7 +30,7 @@ class simulated_transport final : failure_hooks, payload_writer {
  public:
   static constexpr bool consumes = true;
 
-  simulated_transport(simulated_world& world, int rank) : world_(world), matcher_(rank) {
+  simulated_transport(simulated_world& ranks, int rank) : world_(ranks), matcher_(rank) {
     matcher_.add(static_cast<failure_hooks&>(*this));
   }
   simulated_transport(const simulated_transport&) = delete;
