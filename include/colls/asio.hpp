@@ -4,11 +4,12 @@
 
 // asio: makes operations of colls usable as asynchronous operations of Asio.
 //
-// Inside asio::awaitable, `co_await comm.all_reduce(x)` awaits a call, and `co_await std::move(op)`
-// awaits an operation that was kept. `comm.all_reduce(x)(token)` accepts any completion token, such
-// as use_future, a callback or deferred. The completion signature is void(error_code), or
-// void(error_code, T) if the operation has a value. `comm.failed()` tells more details than the
-// code. nvcc cannot compile this header.
+// In a coroutine that returns asio::awaitable, `co_await comm.all_reduce(x)` awaits a call, and
+// `co_await std::move(op)` awaits an operation `op` that was started earlier.
+// `comm.all_reduce(x)(token)` accepts any completion token, such as use_future, a callback or
+// deferred. The completion signature is void(error_code), or void(error_code, T) if the operation
+// has a value. `comm.failed()` gives more details about an error than the error code. nvcc cannot
+// compile this header.
 
 #include <colls/call/call.hpp>
 
@@ -31,8 +32,10 @@ namespace colls::detail {
 
 namespace asio = boost::asio;
 
-/// The pending waits of one execution context. A wait owns itself. When the context is destroyed,
-/// it destroys the remaining waits, as it does with its own operations.
+/// The waits of one execution context that are still pending. A wait is an operation of colls with
+/// the handler that Asio calls when the operation ends. A wait owns itself. When the context is
+/// destroyed, this service destroys the remaining waits, as Asio destroys its own pending
+/// operations.
 class pending_waits final : public asio::execution_context::service {
  public:
   static inline asio::execution_context::id id;
@@ -60,7 +63,7 @@ class pending_waits final : public asio::execution_context::service {
     if (first_ != nullptr) first_->prev_ = &item;
     first_ = &item;
   }
-  /// Removes a wait from the list. Does nothing if the wait was never added.
+  /// Removes `item` from the list that contains it. Does nothing if no list contains `item`.
   static void remove(wait& item) noexcept {
     if (item.owner_ == nullptr) return;
     const std::lock_guard lock(item.owner_->guard_);
@@ -74,7 +77,7 @@ class pending_waits final : public asio::execution_context::service {
     while (wait* const first = first_) first->destroy();
   }
 
-  std::mutex guard_;  // executors of one context may run on several threads
+  std::mutex guard_;  // needed because several threads may run one context
   wait* first_ = nullptr;
 };
 
@@ -87,8 +90,8 @@ struct completion_signature<void> {
   using type = void(boost::system::error_code);
 };
 
-/// An operation and the handler to call when the operation ends. This object owns itself until the
-/// handler is called.
+/// An operation and the handler that is called when the operation ends. This object owns itself and
+/// destroys itself before it calls the handler.
 template <class T, class Handler>
 class asio_wait final : completion, pending_waits::wait {
   static_assert(std::is_void_v<T> || std::is_default_constructible_v<T>,
@@ -114,8 +117,8 @@ class asio_wait final : completion, pending_waits::wait {
   }
 
  private:
-  /// The function object that is posted to the handler's executor. If the executor destroys it
-  /// without calling it, it destroys the wait.
+  /// The function object that is posted to the handler's executor. If the executor destroys this
+  /// object without calling it, the destructor destroys the wait.
   class posted_completion {
    public:
     using allocator_type = asio_wait::allocator_type;
@@ -144,8 +147,9 @@ class asio_wait final : completion, pending_waits::wait {
             &awaited.underlying_call().queue()),
         awaited_(std::move(awaited)),
         handler_(std::move(handler)) {
-    // If the operation has ended, its run queue may have been destroyed with the communicator. So
-    // the queue is accessed only if the handler has no executor.
+    // Asks the run queue of the operation for an executor only if the handler has none. If the
+    // operation has already ended, the run queue may have been destroyed together with the
+    // communicator.
     if constexpr (has_executor) {
       work_.emplace(asio::get_associated_executor(handler_));
     } else if (const asio::any_io_executor* const own = executor_of_queue()) {
@@ -179,9 +183,9 @@ class asio_wait final : completion, pending_waits::wait {
     }
   }
 
-  // Posts the handler to its executor instead of calling it here, because exceptions of the handler
-  // have to reach the thread that runs the executor. If there is no executor, the run queue calls
-  // the handler.
+  // Posts the handler to its executor instead of calling the handler here, because an exception
+  // that the handler throws has to reach the thread that runs the executor. If there is no
+  // executor, the run queue calls the handler.
   void post_completion() noexcept {
     pending_waits::remove(*this);
     if (work_) {
@@ -217,8 +221,8 @@ class asio_wait final : completion, pending_waits::wait {
     } else if (const errc code = awaited_.reason().code; code != errc{}) {
       ec = make_error_code(code);
     }
-    // The memory of the wait is freed before the handler is called, so that the handler can reuse
-    // it.
+    // The memory of the wait is freed before the handler is called, so that an operation that the
+    // handler starts can reuse this memory.
     Handler handler = std::move(handler_);
     if constexpr (std::is_void_v<T>) {
       release(allocator_of(handler));

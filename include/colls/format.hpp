@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-/// Formats the name of an algorithm, such as "ring".
+/// Formats an algorithm as its name, such as "ring".
 template <>
 struct fmt::formatter<colls::algorithm> : fmt::formatter<const char*> {
   template <class Context>
@@ -19,7 +19,7 @@ struct fmt::formatter<colls::algorithm> : fmt::formatter<const char*> {
   }
 };
 
-/// Formats the name of a collective, such as "all_reduce".
+/// Formats a collective as its name, such as "all_reduce".
 template <>
 struct fmt::formatter<colls::collective> : fmt::formatter<const char*> {
   template <class Context>
@@ -28,7 +28,7 @@ struct fmt::formatter<colls::collective> : fmt::formatter<const char*> {
   }
 };
 
-/// Formats the name of an error code, such as "peer_failed".
+/// Formats an error code as its name, such as "peer_failed".
 template <>
 struct fmt::formatter<colls::errc> : fmt::formatter<const char*> {
   template <class Context>
@@ -37,7 +37,7 @@ struct fmt::formatter<colls::errc> : fmt::formatter<const char*> {
   }
 };
 
-/// Formats the line that `error::what()` returns.
+/// Formats a failure as the line that `error::what()` returns.
 template <>
 struct fmt::formatter<colls::failure> : fmt::formatter<std::string> {
   template <class Context>
@@ -46,7 +46,7 @@ struct fmt::formatter<colls::failure> : fmt::formatter<std::string> {
   }
 };
 
-/// Formats the lines that `to_text` returns.
+/// Formats an explanation as the lines that `to_text` returns.
 template <>
 struct fmt::formatter<colls::explanation> : fmt::formatter<std::string> {
   template <class Context>
@@ -55,7 +55,7 @@ struct fmt::formatter<colls::explanation> : fmt::formatter<std::string> {
   }
 };
 
-/// Formats the value as a float.
+/// Formats a float16 or bfloat16 as a float.
 template <class Half>
   requires colls::half_type<Half>
 struct fmt::formatter<Half> : fmt::formatter<float> {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// inproc: ranks that run as coroutines of one thread. Makes the communicators of an inproc world,
-// and runs a main function on each rank.
+// inproc: ranks that run as coroutines on one thread. `join` makes the communicator of one rank,
+// and `run` runs a main function on every rank.
 
 #include <colls/call/revoke_on_exception.hpp>
 #include <colls/transport/inproc/inproc_transport.hpp>
@@ -16,7 +16,7 @@ namespace colls::inproc {
 
 using communicator = colls::communicator<inproc_transport>;
 
-/// Makes the world communicator of one rank. Must be called once per rank. `ranks` must outlive the
+/// Makes the world communicator of `rank`. Must be called once per rank. `ranks` must outlive the
 /// communicator.
 inline communicator join(inproc_world& ranks, int rank) {
   const std::shared_ptr<inproc_transport> net(std::shared_ptr<void>(), &ranks[rank]);
@@ -26,8 +26,9 @@ inline communicator join(inproc_world& ranks, int rank) {
 
 namespace detail {
 
-/// Runs the main function of one rank and closes the rank's communicator. Revokes the communicator
-/// if the main function throws, so that no other rank waits for this rank.
+/// Runs the main function of one rank and then closes the rank's communicator. If the main function
+/// throws, revokes the communicator, so that no other rank waits for this rank, and stores the
+/// exception in `first_error` unless one is stored there already.
 inline task<> run_rank(communicator& comm, task<> rank_main, std::exception_ptr& first_error) {
   try {
     co_await rank_main;
@@ -40,9 +41,9 @@ inline task<> run_rank(communicator& comm, task<> rank_main, std::exception_ptr&
 
 }  // namespace detail
 
-/// Runs `rank_main(communicator&) -> task<>` once for each of `size` ranks, as coroutines of this
-/// thread, and closes the ranks' communicators. Returns when all coroutines have ended, and then
-/// rethrows the first error, if there was one.
+/// Runs `rank_main(communicator&) -> task<>` once for each of `size` ranks, as coroutines on this
+/// thread, and closes the communicator of each rank. Returns when all coroutines have ended. If any
+/// coroutine has thrown, rethrows the first exception.
 template <class Main>
 void run(int size, Main rank_main) {
   inproc_world ranks(size);

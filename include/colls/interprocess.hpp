@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// interprocess: the transport between processes. Include this header in files that need the
-// complete type of the transport, for example to call `world.dup(executor)`.
+// interprocess: the transport between processes. Include this header in a file that needs the
+// complete type of the transport, for example because the file calls `world.dup(executor)`.
 
 #include <colls/transport/interprocess/interprocess_transport.hpp>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// join: joins the world of ranks that a launcher's environment or a config describes.
+// join: joins the world of ranks that a config or the launcher's environment variables describe.
 
 #include <colls/bootstrap/launcher_environment.hpp>
 #include <colls/driver/engine.hpp>
@@ -10,11 +10,12 @@
 
 namespace colls {
 
-/// Joins the world that `cfg` describes: `co_await colls::join(executor, colls::environment())`.
-/// Afterwards every rank has the world communicator. If joining fails, the operation ends by the
-/// deadline of the config, with a `colls::error` that says which rank or setting is missing and
-/// what to do. All further work of the world runs on `executor`, which must belong to an io_context
-/// or a strand and must outlive the world.
+/// Joins the world that `cfg` describes, for example by
+/// `co_await colls::join(executor, colls::environment())`. The result of the operation is the world
+/// communicator of this rank. If joining fails, the operation ends within `cfg.join_timeout` and
+/// throws a `colls::error`, which says which rank or setting is missing and what to do. All further
+/// work of the world runs on `executor`, which must belong to an io_context or a strand and must
+/// outlive the world.
 operation<world> join(const boost::asio::any_io_executor& executor, config cfg = environment());
 
 }  // namespace colls

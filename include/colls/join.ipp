@@ -12,7 +12,8 @@ namespace colls {
 
 namespace detail {
 
-/// The call of a join, which belongs to no communicator.
+/// The call object of a `join`. A join has no communicator that could own the call, so this class
+/// is also the owner, which makes progress by polling the engine.
 class join_call final : public call<world>, call_owner {
  public:
   explicit join_call(std::shared_ptr<engine> driver)
@@ -29,9 +30,10 @@ class join_call final : public call<world>, call_owner {
 
 COLLS_ONCE task<world> join_body(std::shared_ptr<engine> driver, config cfg) {
   auto info = std::make_shared<world_info>(co_await form_world(*driver, std::move(cfg)));
-  // A rank that spins takes the core from a rank that could compute. A rank that sleeps must be
-  // woken by its peers, and all ranks wait for that. Therefore ranks that share cores yield for
-  // some time before they sleep, and other ranks spin first.
+  // A waiting rank that spins may take the core from a rank that has work to do. A waiting rank
+  // that sleeps must be woken by its peers, which delays all ranks. Therefore, if ranks share
+  // cores, a waiting rank yields for some time before it sleeps. If every rank has a core of its
+  // own, a waiting rank spins before it yields.
   if (info->is_oversubscribed()) {
     driver->spin(0, 10 * milliseconds);
   } else {

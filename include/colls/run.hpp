@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// run: joins the world that the launcher describes, runs a main function on this world, and closes
-// the world.
+// run: joins the world that the launcher describes, runs a main function on it, and closes the
+// world.
 
 #include <colls/bootstrap/config.hpp>
 #include <colls/colls.hpp>
@@ -13,18 +13,18 @@ namespace colls {
 
 namespace detail {
 
-/// Joins the world, runs `rank_main(state, world)`, and closes the world. After an error, prints
-/// the error on stderr and returns 1.
+/// Joins the world that `cfg` describes, calls `rank_main(state, world)`, and closes the world.
+/// Returns the result of `rank_main`. After an error, prints the error on stderr and returns 1.
 int run_world(config cfg, int (*rank_main)(void* state, world& comm), void* state);
 
 }  // namespace detail
 
-/// Joins the world that the launcher's environment describes, runs `main_task(world&)`, and closes
-/// the world. The launcher is colls-run, torchrun, mpirun or srun. Without a launcher, the world is
-/// this process alone. `main_task` is a coroutine that returns `task<>` or `task<int>`, or a plain
-/// function that returns void or int and that waits by `sync_wait(world, world.all_reduce(v))`.
-/// Returns the result of `main_task`, or 0 if it has none. After an error, prints one line on
-/// stderr and returns 1.
+/// Joins the world that the launcher's environment variables describe, runs `main_task(world&)`,
+/// and closes the world. The launcher is colls-run, torchrun, mpirun or srun. Without a launcher,
+/// the world is this process alone. `main_task` is a coroutine that returns `task<>` or
+/// `task<int>`, or a plain function that returns void or int and that waits for operations by
+/// `sync_wait(world, world.all_reduce(v))`. Returns the result of `main_task`, or 0 if it has none.
+/// After an error, prints one line on stderr and returns 1.
 template <class Main>
 int run(Main main_task, config cfg = {.address = "env://"}) {
   return detail::run_world(

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// simulated: ranks on a simulated network. Makes the communicators of a simulated world.
+// simulated: ranks on a simulated network. `join` makes the communicator of one rank.
 
 #include <colls/call/communicator.hpp>
 #include <colls/transport/simulated/simulated_transport.hpp>
@@ -11,7 +11,7 @@ namespace colls::simulated {
 
 using communicator = colls::communicator<simulated_transport>;
 
-/// Makes the world communicator of one rank. Must be called once per rank. `ranks` must outlive the
+/// Makes the world communicator of `rank`. Must be called once per rank. `ranks` must outlive the
 /// communicator.
 inline communicator join(simulated_world& ranks, int rank) {
   const std::shared_ptr<simulated_transport> net(std::shared_ptr<void>(), &ranks[rank]);

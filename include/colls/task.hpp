@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// task: coroutines, and `when_all` to run several of them concurrently.
+// task: the coroutine type `task`, and `when_all`, which runs several operations concurrently.
 
 #include <colls/coroutine/task.hpp>
 #include <colls/coroutine/when_all.hpp>

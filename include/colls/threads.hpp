@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// threads: ranks that run as threads of one process. Makes the communicators of a thread_world, and
-// runs a main function on each rank.
+// threads: ranks that run as threads of one process. `join` makes the communicator of one rank, and
+// `run` runs a main function on every rank.
 
 #include <colls/call/revoke_on_exception.hpp>
 #include <colls/transport/threads/thread_transport.hpp>
@@ -19,7 +19,7 @@ namespace colls::threads {
 
 using communicator = colls::communicator<thread_transport>;
 
-/// Makes the world communicator of one rank. Must be called once per rank, on the thread of that
+/// Makes the world communicator of `rank`. Must be called once per rank, on the thread of that
 /// rank. `ranks` must outlive the communicator.
 inline communicator join(thread_world& ranks, int rank) {
   const std::shared_ptr<thread_transport> net(std::shared_ptr<void>(), &ranks[rank]);
@@ -28,9 +28,9 @@ inline communicator join(thread_world& ranks, int rank) {
 }
 
 /// Runs `rank_main(communicator&) -> task<>` once for each of `size` ranks, each on its own thread,
-/// and closes the ranks' communicators. Returns when all threads have ended, and then rethrows the
-/// first error, if there was one. If one rank throws, its exception revokes the world, so that no
-/// other rank waits for this rank.
+/// and closes the communicator of each rank. If a rank throws, revokes the world communicator, so
+/// that no other rank waits for this rank. Returns when all threads have ended. If any rank has
+/// thrown, rethrows the first exception.
 template <class Main>
 void run(int size, Main rank_main) {
   thread_world ranks(size);

@@ -29,8 +29,8 @@ struct named_tensor {
   torch::Tensor value;
 };
 
-/// The parameters and buffers of a module. Each tensor is listed once, even if the module uses it
-/// several times.
+/// The parameters and buffers of a module. A tensor that the module contains several times is
+/// listed once.
 struct module_tensors {
   std::vector<named_tensor> parameters;
   std::vector<named_tensor> buffers;
@@ -108,8 +108,8 @@ inline std::span<std::byte> bytes_of(const torch::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
 }
 
-/// Checks that the module and the options are the same on all ranks, and copies rank 0's values to
-/// all ranks.
+/// Checks that the module and the options are the same on all ranks, and copies the values of rank
+/// 0's parameters and buffers to all ranks.
 template <class Communicator>
 void replicate(driver<Communicator>& driver, const module_tensors& net, const options& opts) {
   driver.start(check_agreement(driver.comm(), facts_of(net, opts)));
@@ -122,8 +122,8 @@ void replicate(driver<Communicator>& driver, const module_tensors& net, const op
   driver.wait();
 }
 
-/// The interface of a class that averages a module's gradients. It does not depend on the element
-/// type of the gradients.
+/// The interface to the averaging of a module's gradients. The interface does not depend on the
+/// element type of the gradients.
 class gradient_sync {
  public:
   virtual ~gradient_sync() = default;
@@ -132,12 +132,13 @@ class gradient_sync {
   virtual void samples(std::int64_t count) = 0;
   virtual no_sync_guard no_sync() = 0;
   virtual void take_part() = 0;
-  /// Throws if libtorch would no longer call the hooks of all parameters.
+  /// Throws if libtorch no longer calls the hook of every trained parameter.
   virtual void check() const = 0;
   virtual void ready(std::size_t parameter) = 0;
 };
 
-/// Hooks that libtorch calls each time it has added to the gradient of a parameter.
+/// One hook per trained parameter. libtorch calls the hook each time that libtorch has added to the
+/// gradient of the parameter.
 class ready_hooks {
  public:
   ready_hooks(gradient_sync& sync, const std::vector<named_tensor>& parameters) {
@@ -149,8 +150,8 @@ class ready_hooks {
   }
   ready_hooks(const ready_hooks&) = delete;
   ready_hooks& operator=(const ready_hooks&) = delete;
-  /// Returns whether libtorch still calls the hook of parameter `i`. libtorch drops the hooks of a
-  /// tensor when the tensor gets another type.
+  /// Returns whether libtorch still calls the hook of `parameter`, whose index is `i`. libtorch
+  /// drops the hooks of a tensor when the tensor gets another type.
   bool is_called(std::size_t i, const torch::Tensor& parameter) const {
     return torch::autograd::impl::try_get_grad_accumulator(parameter) == all_[i].first;
   }
@@ -176,9 +177,9 @@ class ready_hooks {
   std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, std::uintptr_t>> all_;
 };
 
-/// A detector of the end of a backward pass. libtorch owns this object until the pass ends. If the
-/// pass completes, libtorch calls `reached`. If the pass is aborted, the object is destroyed
-/// without that call.
+/// An object that reports the end of a backward pass to a listener. libtorch owns this object until
+/// the pass ends. If the pass completes, libtorch calls `reached`. If the pass is aborted, libtorch
+/// destroys the object without a call of `reached`.
 class backward_end {
  public:
   class listener {
@@ -205,9 +206,10 @@ class backward_end {
   listener* listener_;
 };
 
-/// The averaging of gradients of type T, which lie in buckets. After a parameter's first gradient,
-/// the tensor of the gradient is a view of the bucket, so libtorch adds to the bucket directly and
-/// the average appears in the tensor. A gradient is copied only if libtorch has put it elsewhere.
+/// A class that averages gradients of type T, which lie in buckets. After a parameter has received
+/// its first gradient, the tensor of the gradient is a view of the bucket. So libtorch adds to the
+/// bucket directly, and the tensor shows the average without a copy. A gradient is copied to its
+/// bucket only if libtorch has stored it elsewhere.
 template <class T, class Communicator>
 class typed_gradient_sync final : public gradient_sync, backward_end::listener {
  public:
@@ -309,8 +311,9 @@ class typed_gradient_sync final : public gradient_sync, backward_end::listener {
     gradient = views_[i];
   }
 
-  // A parameter that this backward pass did not reach can still have a gradient. The gradient was
-  // accumulated under `no_sync`, or is the average of an earlier step and was not cleared.
+  // Handles the parameters that this backward pass did not reach, and then completes the step. Such
+  // a parameter can still have a gradient, either accumulated under `no_sync` or left over from an
+  // earlier step because the program did not clear it.
   void backward_ended() override {
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       if (buckets_.is_ready(i)) continue;
@@ -329,7 +332,8 @@ class typed_gradient_sync final : public gradient_sync, backward_end::listener {
     buckets_.abandon("an exception ended backward() in the middle of a step");
   }
 
-  // Makes the parameters' gradients refer to the averages, which may be in new buckets.
+  // Makes the gradient tensors of the parameters refer to the averages, which may lie in new
+  // buckets.
   void attach_averages() {
     std::fill(added_.begin(), added_.end(), false);
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -339,11 +343,11 @@ class typed_gradient_sync final : public gradient_sync, backward_end::listener {
   }
 
   std::vector<named_tensor> parameters_;
-  std::vector<torch::Tensor> buffers_;  // keeps alive the memory that each step writes
+  std::vector<torch::Tensor> buffers_;  // keep alive the memory that each step overwrites
   std::vector<torch::Tensor> views_;    // views of the gradients in the buckets
-  std::vector<bool> added_;             // by parameter: got a gradient since the last average
+  std::vector<bool> added_;             // whether a parameter got a gradient since the last average
   bool allow_unused_;
-  std::weak_ptr<backward_end> backward_;  // the state of the current backward pass, if there is one
+  std::weak_ptr<backward_end> backward_;  // empty unless a backward pass is running
   gradient_buckets<T, Communicator> buckets_;
   ready_hooks hooks_;
 };
@@ -391,17 +395,18 @@ std::unique_ptr<gradient_sync> sync_gradients(const torch::nn::Module& module, C
 /// A libtorch module that all ranks of a communicator train, each with its own part of the batch.
 /// After `auto model = data_parallel(net, world);` the training loop is the same as for one
 /// process. When `backward()` returns, the gradients on every rank are the average over all ranks,
-/// with the same bits. Therefore the optimizers of all ranks take the same step.
+/// with the same bits. Therefore the optimizers of all ranks take identical steps.
 ///
-/// The constructor is a collective call, which blocks. It checks that names, order, types and
-/// shapes of parameters and buffers are equal on all ranks, and copies rank 0's values to all
-/// ranks. If they differ, the constructor throws `errc::mismatch`, which names the parameter, both
-/// ranks and both shapes, and overwrites nothing. The model works on a duplicate of the
-/// communicator, so its calls do not match calls on the communicator itself. The communicator must
-/// outlive the model.
+/// The constructor is a collective call, which blocks. It checks that the names, order, types and
+/// shapes of parameters and buffers are equal on all ranks, and then copies rank 0's values to all
+/// ranks. If the checks fail, the constructor overwrites nothing and throws a `colls::error` with
+/// the code `errc::mismatch`, which names the parameter, both ranks and both shapes. The model uses
+/// a duplicate of the communicator, so calls of the model are never matched with other calls on the
+/// communicator. The communicator must outlive the model.
 ///
-/// All parameters must be in host memory and of one type. Move or convert the module before,
-/// because its parameters must keep their memory and type. Use the model from one thread only.
+/// All parameters must be in host memory and of one type. Move or convert the module before the
+/// model is constructed, because afterwards the parameters must keep their memory and type. Use the
+/// model from one thread only.
 ///
 /// `backward()` throws `colls::error` if a rank has died (the error names that rank), if a
 /// parameter got no gradient (unless `options.allow_unused`), or if an exception left `backward()`
@@ -411,7 +416,7 @@ class data_parallel {
  public:
   data_parallel(std::shared_ptr<Module> net, Communicator& comm, options opts = {})
       : net_(std::move(net)), sync_(detail::sync_gradients(*net_, comm, opts)) {}
-  /// Takes a module holder, such as TORCH_MODULE defines.
+  /// Accepts a module holder, which is a class that the macro TORCH_MODULE defines.
   data_parallel(const torch::nn::ModuleHolder<Module>& net, Communicator& comm, options opts = {})
       : data_parallel(net.ptr(), comm, opts) {}
 
@@ -429,22 +434,22 @@ class data_parallel {
   int rank() const { return sync_->rank(); }
   int size() const { return sync_->size(); }
 
-  /// Declares that the gradient of the next backward pass is a mean over `count` samples of this
-  /// rank. The average is then sum(count_r * gradient_r) / sum(count_r). Before a step, either all
-  /// ranks call this function, or none does and all ranks have equal weight. If `count` is 0, the
-  /// gradient of this rank is ignored.
+  /// Declares that the next backward pass computes the mean gradient of `count` samples on this
+  /// rank. The average over the ranks r is then sum(count_r * gradient_r) / sum(count_r). If
+  /// `count` is 0, the gradient of this rank is ignored. Before a step, either all ranks must call
+  /// this function or no rank. If no rank calls it, all ranks have equal weight.
   void samples(std::int64_t count) {
     sync_->check();
     sync_->samples(count);
   }
 
-  /// Returns a guard. While it exists, backward() only adds to this rank's gradients. The first
-  /// backward() after its destruction averages the accumulated gradients.
+  /// Returns a guard. While the guard exists, `backward()` only adds to this rank's gradients. The
+  /// first `backward()` after the guard is destroyed averages the accumulated gradients.
   no_sync_guard no_sync() { return sync_->no_sync(); }
 
-  /// Replaces backward() on a rank that has no samples in this step. Contributes nothing to the
-  /// average. Afterwards the gradients of this rank are the average. The other ranks must call
-  /// `samples` before the step.
+  /// Takes part in a step without a backward pass. Must be called instead of `backward()` on a rank
+  /// that has no samples in this step. This rank contributes nothing to the average, but its
+  /// gradients hold the average afterwards. The other ranks must call `samples` before the step.
   void take_part() { sync_->take_part(); }
 
  private:

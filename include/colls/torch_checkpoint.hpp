@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// torch_checkpoint: saves the state of training a libtorch module to a file. Any number of ranks
-// can resume the training from this file.
+// torch_checkpoint: saves the state of the training of a libtorch module to a file, and restores
+// the state from the file. A training can be resumed with a different number of ranks.
 
 #include <colls/coroutine/sync_wait.hpp>
 #include <colls/ddp/checkpoint.hpp>
@@ -17,8 +17,8 @@ namespace colls::ddp {
 
 namespace detail {
 
-/// The name of the archive entry for everything except the module's own entries. No module uses
-/// this name.
+/// The name of the archive entry that holds the states of the optimizer and the sampler. No module
+/// may have an entry of this name.
 inline constexpr const char* training_entry = "colls_training";
 
 inline error checkpoint_error(const std::string& path, const std::string& reason) {
@@ -37,8 +37,8 @@ inline std::string shape_of(const torch::Tensor& tensor) {
   return text.str();
 }
 
-/// The values of a module that are stored in an archive. The constructor compares them with the
-/// module before anything is changed.
+/// The values of a module that are stored in an archive. The constructor only compares names,
+/// shapes and types with those of `module`, and throws if they differ.
 class stored_module {
  public:
   stored_module(torch::serialize::InputArchive& archive, torch::nn::Module& module,
@@ -123,10 +123,11 @@ inline sampler_state read_state(torch::serialize::InputArchive& archive) {
 
 }  // namespace detail
 
-/// Writes the module, optimizer and sampler of rank 0 to `path`, as an `atomic_file`. All ranks
-/// must call this function, which blocks. Afterwards the file is on disk. If writing fails, the old
-/// file is unchanged and every rank throws `errc::file_failed`. The entries of the module have
-/// their usual names, so `torch::load(net, path)` reads the file without colls.
+/// Writes the state of rank 0's module, optimizer and sampler to `path`, which is replaced
+/// atomically (see `atomic_file`). All ranks must call this function, which blocks until the file
+/// is on disk. If writing fails, the old file is unchanged and every rank throws
+/// `errc::file_failed`. The entries of the module have their usual names, so
+/// `torch::load(net, path)` can read the file without colls.
 template <class Communicator>
 void save_checkpoint(Communicator& comm, const std::string& path, const torch::nn::Module& net,
                      const torch::optim::Optimizer& optimizer, const sampler_state& state) {
@@ -148,11 +149,11 @@ void save_checkpoint(Communicator& comm, const std::string& path, const torch::n
   sync_wait(comm, write_file(comm, path, write));
 }
 
-/// Restores the module and the optimizer on every rank, and returns the state of the sampler. All
-/// ranks must call this function, which blocks. Only rank 0 needs the file. The options of the
-/// optimizer, such as its learning rate, are not restored. If the file does not match, throws
-/// `errc::file_failed`, which names the file and the entry. The module and the optimizer are then
-/// unchanged.
+/// Restores the module and the optimizer on every rank from the file `path`, and returns the state
+/// of the sampler. All ranks must call this function, which blocks. Only rank 0 needs the file. The
+/// options of the optimizer, such as its learning rate, are not restored. If the file does not
+/// match the module or the optimizer, throws `errc::file_failed` with the names of the file and the
+/// entry, and leaves the module and the optimizer unchanged.
 template <class Communicator>
 sampler_state load_checkpoint(Communicator& comm, const std::string& path, torch::nn::Module& net,
                               torch::optim::Optimizer& optimizer) {

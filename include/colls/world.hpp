@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// world: the communicator of all ranks of a launcher's job. Calls on it do not need the complete
-// type of the transport.
+// world: the type `world`, the communicator of all ranks of a job. The calls of a world do not need
+// the complete type of its transport.
 
 #include <colls/call/communicator.hpp>
 

@@ -501,7 +501,7 @@ void checksum() {
     for (const std::size_t r : {0u, 1u}) {
       CHECK(all.end(r).status == 1);
       CAPTURE(all.log(r));
-      CHECK(contains(all.log(r), "COLLS_CHECKSUM has to be the same"));
+      CHECK(contains(all.log(r), "COLLS_CHECKSUM must be the same"));
     }
   });
 }

@@ -364,7 +364,7 @@ TEST_CASE("kill -9 of node 0's launcher ends the other node") {
           with_debug_log);
   REQUIRE(zero.at_least(1));
   REQUIRE(one.shows("up"));
-  REQUIRE(one.shows("this launcher hears of failures from the store of node 0"));
+  REQUIRE(one.shows("this launcher receives failures from the store of node 0"));
   zero.signal(SIGKILL);
   CHECK(zero.all_gone(3));
   CHECK(one.wait(8) == 1);

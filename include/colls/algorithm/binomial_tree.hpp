@@ -3,15 +3,15 @@
 #pragma once
 
 // binomial_tree: collectives over a binomial tree, for short buffers. They take ceil(log2 p)
-// rounds, where p is the number of ranks. Thakur, Rabenseifner, Gropp (2005).
+// rounds, where p is the number of ranks. See Thakur, Rabenseifner, Gropp (2005).
 
 #include <colls/algorithm/knomial_tree.hpp>
 #include <colls/algorithm/rotated_partition.hpp>
 
 namespace colls::binomial_tree {
 
-/// Returns on no rank before all ranks have called it. Empty messages travel up the tree to rank 0
-/// and down again, 2(p-1) messages in total.
+/// Does not complete on any rank before all ranks have called `barrier`. Empty messages travel up
+/// the tree to rank 0 and down again, 2(p-1) messages in total.
 template <channel Channel>
 task<> barrier(Channel net) {
   const pattern::knomial_tree tree(net.rank(), net.size(), 0, 2);
@@ -25,24 +25,25 @@ task<> barrier(Channel net) {
 }
 
 /// Afterwards `data` of every rank holds what `data` of the root held. All ranks together send p-1
-/// messages of the whole buffer. One rank sends at most ceil(log2 p) of them.
+/// messages, each with the whole buffer. One rank sends at most ceil(log2 p) of these messages.
 template <channel Channel, buffer Data>
 task<> broadcast(Channel net, Data data, int root) {
   return knomial_tree::broadcast_radix(net, data, root, 2);
 }
 
-/// Afterwards `out` of the root holds the sum; elsewhere `out` is ignored. `in` is only read, and
-/// may be `out` on the root. All ranks together send p-1 messages of the whole buffer. If the
-/// operation does not commute, the tree is built around rank 0, so that the sum is folded in rank
-/// order; rank 0 then sends the sum to the root.
+/// Afterwards `out` of the root holds the sum of all ranks' `in`. `out` of the other ranks is
+/// ignored. On the root, `in` may be the same buffer as `out`; otherwise `in` is only read. All
+/// ranks together send p-1 messages, each with the whole buffer. If the operation does not commute,
+/// the root of the tree is rank 0, so that the sum is folded in rank order. Rank 0 then sends the
+/// sum to `root`.
 template <channel Channel, buffer Data, class Op>
 task<> reduce(Channel net, Data in, Data out, int root, Op op) {
   return knomial_tree::reduce_radix(net, in, out, root, op, 2);
 }
 
-/// Afterwards chunk r of `all` on the root holds `own` of rank r; elsewhere `all` is ignored. On
-/// the root, `own` may be exactly the root's chunk of `all`. All ranks together send p-1 messages.
-/// A chunk travels once for each level of the tree above its rank.
+/// Afterwards chunk r of `all` on the root holds `own` of rank r. `all` of the other ranks is
+/// ignored. On the root, `own` may be exactly the root's chunk of `all`. All ranks together send
+/// p-1 messages. The chunk of a rank is sent once for each level of the tree above the rank.
 template <channel Channel, buffer Data>
 task<> gather(Channel net, Data own, Data all, partition parts, int root) {
   const pattern::knomial_tree tree(net.rank(), net.size(), root, 2);
@@ -78,9 +79,9 @@ task<> gather(Channel net, Data own, Data all, partition parts, int root) {
   co_await net.send(tree.parent, bytes(subtree));
 }
 
-/// Afterwards `own` on rank r holds chunk r of `all` on the root; elsewhere `all` is ignored. On
-/// the root, `own` may be exactly the root's chunk of `all`. Sends the same messages as `gather`,
-/// but in the other direction.
+/// Afterwards `own` on rank r holds chunk r of `all` on the root. `all` of the other ranks is
+/// ignored. On the root, `own` may be exactly the root's chunk of `all`. Sends the same messages as
+/// `gather`, but in the opposite direction.
 template <channel Channel, buffer Data>
 task<> scatter(Channel net, Data all, Data own, partition parts, int root) {
   const pattern::knomial_tree tree(net.rank(), net.size(), root, 2);

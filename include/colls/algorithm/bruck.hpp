@@ -2,20 +2,20 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// bruck: all_gather and all_to_all with few messages of many blocks each, for short blocks. Bruck,
-// Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in multiport
-// message-passing systems" (1997).
+// bruck: all_gather and all_to_all for short blocks. They send few messages, each with many blocks.
+// See Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in
+// multiport message-passing systems" (1997).
 //
-// In the comments, p is the number of ranks and k is the channel's radix. Ranks are counted in a
-// circle: block i of a rank belongs to the rank that is i ranks ahead, modulo p.
+// In the comments, p is the number of ranks and k is the channel's radix. Block i of a rank belongs
+// to the rank that is i ranks ahead of this rank, modulo p.
 
 #include <colls/algorithm/rotated_partition.hpp>
 
 namespace colls::bruck {
 
-/// Before the call, rank r holds chunk r at its position in `data`. Afterwards every rank holds all
-/// chunks. In each of ceil(log_k p) rounds, a rank receives from up to k-1 ranks ahead the chunks
-/// that these ranks hold. Every rank sends p-1 chunks in total.
+/// Before the call, chunk r of `data` on rank r holds the data of rank r. Afterwards every rank
+/// holds all chunks. In each of ceil(log_k p) rounds, a rank receives chunks from up to k-1 ranks
+/// ahead of it, which send the chunks that they hold. Every rank sends p-1 chunks in total.
 template <channel Channel, buffer Data>
 task<> all_gather(Channel net, Data data, partition parts) {
   const pattern::dissemination circle{net.rank(), net.size(), net.radix()};
@@ -25,8 +25,8 @@ task<> all_gather(Channel net, Data data, partition parts) {
   const chunks block(work, order);
   net.copy(bytes(block[0]), bytes(chunks(data, parts)[net.rank()]));
   for (int known = 1; known < net.size(); known = circle.next_step(known)) {
-    // Returns the blocks that the rank j steps ahead holds and this rank does not hold. This rank
-    // sends the same number of blocks to the rank j steps behind.
+    // Returns the blocks that this rank lacks and that the rank `j * known` ahead of this rank
+    // holds. This rank sends the same number of blocks to the rank `j * known` behind this rank.
     const auto missing_blocks = [&](int j) {
       const int missing = net.size() - j * known;
       return pattern::rank_range{j * known, j * known + (known < missing ? known : missing)};
@@ -44,9 +44,10 @@ task<> all_gather(Channel net, Data data, partition parts) {
   order.unrotate(net, data, work);
 }
 
-/// The blocks that travel in one round. The distance of a block, which is the number of ranks that
-/// it has to move, is written in base k. A block moves j * `step` ranks in this round if j is the
-/// digit of its distance for `step`. A block with the digit 0 stays.
+/// The blocks that a rank sends in one round. The distance of a block is the number of ranks that
+/// the block has to move in total. The distance is written in base k, and each round handles one
+/// digit. The round `step` handles the digit with the place value `step`. A block with the digit j
+/// moves by `j * step` ranks, so a block with the digit 0 stays.
 class travelling_blocks {
  public:
   travelling_blocks(const pattern::dissemination& circle, int step) {
@@ -58,12 +59,13 @@ class travelling_blocks {
     }
   }
 
-  /// Returns the blocks, ordered by the peers to which they are sent.
+  /// Returns the distances of the blocks, ordered by the peers to which the blocks are sent.
   const detail::recycled_vector<std::size_t>& blocks() const { return blocks_; }
-  /// Returns the position of each peer's first block in `blocks()`, followed by the number of
-  /// blocks.
+  /// Returns, for each peer, the index in `blocks()` of the first block that is sent to the peer.
+  /// The last element is the number of all blocks.
   const detail::recycled_vector<std::size_t>& peer_offsets() const { return first_; }
-  /// Returns the positions of `peer_offsets` in bytes, if `lengths` are the lengths of the blocks.
+  /// Returns `peer_offsets()` in bytes. `lengths` are the lengths in bytes of the blocks in
+  /// `blocks()`. Throws if the sum of the lengths is too large.
   detail::recycled_vector<std::size_t> byte_offsets(
       const detail::recycled_vector<std::uint64_t>& lengths) const {
     detail::recycled_vector<std::size_t> offsets{0};
@@ -83,8 +85,9 @@ class travelling_blocks {
   detail::recycled_vector<std::size_t> first_{0};
 };
 
-/// Sends each peer of the round a chunk of `out` and receives a chunk of `in` from each peer. The
-/// offsets say where the chunks begin.
+/// Returns an operation that sends one chunk of `out` to each peer of the round and receives one
+/// chunk of `in` from each peer. `out_offsets` and `in_offsets` say where the chunks begin, in
+/// elements.
 template <channel Channel>
 auto exchange(const Channel& net, int step, any_buffer out,
               const detail::recycled_vector<std::size_t>& out_offsets, any_buffer in,
@@ -102,11 +105,13 @@ auto exchange(const Channel& net, int step, any_buffer out,
   return when_all(each_of(0, peers, send), each_of(0, peers, recv));
 }
 
-/// Moves all blocks to their destinations, from this round on, and copies the blocks for this rank
-/// to `arriving`. A received block replaces the sent block that has the same distance left to
-/// travel. Unless all blocks have the same length, each message of blocks is preceded by a message
-/// with their lengths: Fan, Gilray, Pascucci, Huang, Micinski, Kumar, "Optimizing the Bruck
-/// algorithm for non-uniform all-to-all communication" (2022).
+/// Runs the round `step` and all later rounds, after which the blocks are at their destinations.
+/// Then copies the blocks for this rank to `arriving`. `block[i]` is the block with the distance i.
+/// In a round, the blocks that this rank receives replace the blocks with the same distances that
+/// it sends. Unless `is_one_length`, which says that all blocks have the same length, each message
+/// of blocks is preceded by a message with their lengths. See Fan, Gilray, Pascucci, Huang,
+/// Micinski, Kumar, "Optimizing the Bruck algorithm for non-uniform all-to-all communication"
+/// (2022).
 template <channel Channel, buffer Data>
 task<> route(Channel net, detail::recycled_vector<mutable_bytes>& block, int step,
              bool is_one_length, chunks<Data, partition> arriving) {
@@ -155,12 +160,12 @@ task<> route(Channel net, detail::recycled_vector<mutable_bytes>& block, int ste
   co_await route(net, block, circle.next_step(step), is_one_length, arriving);
 }
 
-/// Afterwards chunk i of `out` holds the chunk that rank i's `in` had for this rank. `in` is only
-/// read and does not overlap `out`. Chunk i of this rank's `in_parts` is as long as this rank's
-/// chunk of the `out_parts` on rank i. Takes ceil(log_k p) rounds of at most k-1 messages per rank,
-/// in which a chunk travels once for each non-zero digit of its distance in base k. Takes twice as
-/// many rounds and messages unless all chunks of all ranks have the same length
-/// (`partition::blocks`).
+/// Afterwards chunk i of `out` on rank r holds chunk r of `in` on rank i. `in` is only read and
+/// must not overlap `out`. Chunk i of `in_parts` on rank r must be as long as chunk r of
+/// `out_parts` on rank i. Takes ceil(log_k p) rounds, in each of which a rank sends at most k-1
+/// messages. A chunk is sent once for each non-zero digit of its distance in base k. Unless
+/// `in_parts` and `out_parts` are made by `partition::blocks`, so that all chunks have the same
+/// length, twice as many rounds and messages are needed.
 template <channel Channel, buffer Data>
 task<> all_to_all(Channel net, Data in, partition in_parts, Data out, partition out_parts) {
   const pattern::ring ring(net.rank(), net.size());

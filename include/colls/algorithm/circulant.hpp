@@ -2,21 +2,22 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// circulant: collectives over a circulant graph, which need both the fewest rounds and the fewest
-// bytes for any number of ranks p. Träff, "Optimal, non-pipelined reduce-scatter and allreduce
-// algorithms" (2024).
+// circulant: collectives over a circulant graph, for any number of ranks p. They take the fewest
+// rounds and also send the fewest bytes. See Träff, "Optimal, non-pipelined reduce-scatter and
+// allreduce algorithms" (2024).
 //
-// Block i of a rank belongs to the rank that is i ranks ahead, modulo p. The algorithms work on a
-// copy of the data in this order in scratch memory, because the blocks of one message are then
-// contiguous.
+// Block i of a rank belongs to the rank that is i ranks ahead of this rank, modulo p. Most
+// algorithms here copy the data to scratch memory in the order of the blocks, so that the blocks of
+// each message are contiguous.
 
 #include <colls/algorithm/rotated_partition.hpp>
 #include <colls/base/pattern/circulant.hpp>
 
 namespace colls::circulant {
 
-/// Afterwards block 0 holds its final sum, and the contents of the other blocks are unspecified.
-/// Takes ceil(log2 p) rounds.
+/// Reduces the blocks of all ranks. Afterwards block 0 of each rank holds the sum of all ranks'
+/// chunks for this rank. The contents of the other blocks are then unspecified. Takes ceil(log2 p)
+/// rounds.
 template <channel Channel, buffer Data, class Op>
 task<> reduce_blocks(Channel net, chunks<Data, rotated_partition> block, Op op) {
   const pattern::circulant graph(net.rank(), net.size());
@@ -27,8 +28,8 @@ task<> reduce_blocks(Channel net, chunks<Data, rotated_partition> block, Op op) 
   }
 }
 
-/// Before the call, a rank holds block 0. Afterwards it holds all blocks. Runs the rounds of
-/// `reduce_blocks` in reverse order.
+/// Before the call, every rank holds only its block 0. Afterwards every rank holds all blocks. Runs
+/// the rounds of `reduce_blocks` in reverse order.
 template <channel Channel, buffer Data>
 task<> gather_blocks(Channel net, chunks<Data, rotated_partition> block) {
   const pattern::circulant graph(net.rank(), net.size());
@@ -38,9 +39,10 @@ task<> gather_blocks(Channel net, chunks<Data, rotated_partition> block) {
   }
 }
 
-/// Afterwards `out` on rank r holds chunk r of the sum over all ranks. `in` is only read, and `out`
-/// may be exactly this rank's chunk of `in`. Takes ceil(log2 p) rounds, in which a rank sends every
-/// chunk except its own once. The operation must commute, because sums are not in rank order.
+/// Afterwards `out` on rank r holds chunk r of the sum of all ranks' `in`. `out` may be exactly
+/// this rank's chunk of `in`. Apart from that, `in` is only read. Takes ceil(log2 p) rounds, in
+/// which a rank sends each chunk once, except its own chunk. The operation must commute, because
+/// the inputs are not summed in rank order.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
@@ -53,8 +55,8 @@ task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
   net.copy(bytes(out), bytes(block[0]));
 }
 
-/// Before the call, rank r holds chunk r at its position in `data`. Afterwards every rank holds all
-/// chunks. Takes ceil(log2 p) rounds, in which a rank sends p-1 chunks in total.
+/// Before the call, chunk r of `data` on rank r holds the data of rank r. Afterwards every rank
+/// holds all chunks. Takes ceil(log2 p) rounds, in which a rank sends p-1 chunks in total.
 template <channel Channel, buffer Data>
 task<> all_gather(Channel net, Data data, partition parts) {
   const rotated_partition order(parts, net.rank());
@@ -66,9 +68,9 @@ task<> all_gather(Channel net, Data data, partition parts) {
   order.unrotate(net, data, work);
 }
 
-/// Afterwards every rank holds the same sum in `data`. Takes 2 ceil(log2 p) rounds, in which a rank
-/// sends 2(p-1)/p of the buffer in total. No all_reduce that sends so few bytes takes fewer rounds.
-/// The operation must commute.
+/// Afterwards `data` of every rank holds the sum of the inputs of all ranks, with the same bits on
+/// all ranks. Takes 2 ceil(log2 p) rounds, in which a rank sends 2(p-1)/p of the buffer in total.
+/// No all_reduce that sends as few bytes can take fewer rounds. The operation must commute.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> all_reduce(Channel net, Data data, Op op) {
@@ -83,9 +85,9 @@ task<> all_reduce(Channel net, Data data, Op op) {
 }
 
 /// Afterwards `data` of every rank holds what `data` of the root held. The buffer is cut into s
-/// segments, which take s - 1 + ceil(log2 p) rounds. In a round, a rank sends at most one segment
-/// and receives at most one. No such broadcast takes fewer rounds. All ranks together send (p-1)s
-/// messages.
+/// segments, and the broadcast takes s - 1 + ceil(log2 p) rounds. In a round, a rank sends at most
+/// one segment and receives at most one. No broadcast with this limit can take fewer rounds. All
+/// ranks together send (p-1)s messages.
 template <channel Channel, buffer Data>
 task<> broadcast(Channel net, Data data, int root) {
   const int segments = net.segments(bytes(data).size);

@@ -3,10 +3,11 @@
 #pragma once
 
 // direct: reductions of ranks that access each other's memory. Ranks tell each other where their
-// buffers lie and fold (combine) the inputs in place. A buffer is accessed in shared memory that
-// all processes of a machine map, as a copy in a bounce buffer, or by cross memory attach (CMA), in
-// which the kernel reads another process's private memory. Messages carry data that a rank cannot
-// expose in one of these ways.
+// buffers lie, and then fold (combine) the inputs without receiving them as messages. A rank can
+// access a peer's buffer in shared memory that all processes of a machine map, either the buffer
+// itself or a copy in a bounce buffer. A rank can also read a peer's private memory by cross memory
+// attach (CMA), which is a system call. Data that a rank cannot expose in one of these ways is sent
+// as messages.
 
 #include <colls/algorithm/direct_data_movement.hpp>
 #include <colls/algorithm/direct_short.hpp>
@@ -20,11 +21,12 @@ namespace colls::direct {
 using direct_short::fold_parts;
 using direct_short::no_alias;
 
-/// Leaves in `sum` the sum, in rank order, of `own` of this rank and of the parts that begin
-/// `offset` elements into the inputs of the other ranks. All inputs must be mapped. The input of
-/// rank `aliased` lies in the memory of `sum`. Makes one pass over all inputs, piece by piece. Also
-/// writes the sum to `second` unless `second` is null. Calls `deliver(first, count)` after each
-/// piece, while that piece of the sum is in the cache.
+/// Computes the sum of one part of every rank's input, in rank order, and leaves it in `sum`. `own`
+/// is the part of this rank. The part of each other rank begins `offset` elements into the input of
+/// that rank. All inputs must be mapped. `aliased` is the rank whose part lies in the memory of
+/// `sum`, or `no_alias`. Unless `second` is null, also writes the sum to `second`. The function
+/// works piece by piece, and calls `deliver(first, count)` after each piece, while that piece of
+/// the sum is in the cache.
 template <channel Channel, buffer Data, class Op, class Deliver>
 task<> fold_mapped(Channel net, shared_window<Channel>& window, Data own, std::size_t offset,
                    Data sum, int aliased, Op op, std::byte* second, Deliver deliver) {
@@ -45,8 +47,8 @@ task<> fold_mapped(Channel net, shared_window<Channel>& window, Data own, std::s
   co_await window.for_each_piece(own.size(), element, work);
 }
 
-/// Leaves the same sum in `sum` as `fold_mapped`, but receives as messages the inputs that this
-/// rank cannot access. `sum` may be `own`.
+/// Computes the same sum as `fold_mapped`. If this rank cannot access the input of some rank, that
+/// rank must send its part as a message. `sum` may be the same buffer as `own`.
 template <channel Channel, buffer Data, class Op>
 task<> fold_mixed(Channel net, shared_window<Channel>& window, Data own, std::size_t offset,
                   Data sum, Op op) {
@@ -107,9 +109,11 @@ bool accesses_all(const Channel& net, const shared_window<Channel>& window) {
   return true;
 }
 
-/// Runs `fold_mapped` if this rank can access all inputs, else `fold_mixed`. With `fold_mapped`,
-/// this rank also touches the input lines that it has read (see `detail::touch_lines`), because no
-/// rank reads these lines again. The input of `root` is the exception: its lines are not touched.
+/// Runs `fold_mapped` if this rank can access all inputs, and otherwise `fold_mixed`. After each
+/// piece of `fold_mapped`, this rank also writes into the cache lines that it has read from the
+/// inputs of its peers, to speed up later transfers of these lines (see `detail::touch_lines`). The
+/// data in these lines is no longer needed. The lines of the input of `root` are not written,
+/// because `sum` may lie in the memory of this input.
 template <channel Channel, buffer Data, class Op>
 task<> fold(Channel net, shared_window<Channel>& window, Data own, std::size_t offset, Data sum,
             int aliased, Op op, int root) {
@@ -124,18 +128,20 @@ task<> fold(Channel net, shared_window<Channel>& window, Data own, std::size_t o
   return fold_mapped(net, window, own, offset, sum, aliased, op, nullptr, touch_inputs);
 }
 
-/// Returns whether inputs of this size in private memory are read by CMA. For shorter inputs, the
-/// messages by which the ranks agree on CMA take longer than CMA saves.
+/// Returns whether the ranks read inputs of `bytes` bytes by CMA if the inputs lie in private
+/// memory. For shorter inputs, the messages by which the ranks agree on CMA take more time than CMA
+/// saves.
 inline bool prefers_cma(std::size_t bytes) { return bytes >= 64 * 1024; }
-/// Returns whether inputs of this size are read by CMA if only the root reads them.
+/// Returns whether the root of a reduce reads inputs of `bytes` bytes by CMA if the inputs lie in
+/// private memory and only the root reads them.
 inline bool prefers_cma_at_root(std::size_t bytes, int ranks) {
   return static_cast<std::size_t>(ranks - 1) * bytes > 128 * 1024;
 }
 
-/// Leaves in `sum` the sum, in rank order, of `own` and of the parts that begin `offset` elements
-/// into the inputs of the other ranks. Reads one block of every rank's input at a time, so that the
-/// blocks fit into the cache. Returns the number of finished elements, which is less than all if
-/// some input cannot be read.
+/// Computes the same sum as `fold_mapped`. Copies one block of each peer's part at a time to
+/// scratch memory, by CMA where the part lies in private memory. The blocks are so short that they
+/// fit into the cache. Stops early if an input cannot be read. Returns the number of elements that
+/// have been summed.
 template <channel Channel, buffer Data, class Op>
 task<std::size_t> fold_cma_blocks(Channel net, shared_window<Channel>& window, Data own,
                                   std::size_t offset, Data sum, int aliased, Op op) {
@@ -162,8 +168,9 @@ task<std::size_t> fold_cma_blocks(Channel net, shared_window<Channel>& window, D
   co_return own.size();
 }
 
-/// Leaves the same sum in `sum` as `fold_cma_blocks`, and ends the window. Receives as messages the
-/// inputs that this rank cannot access or read.
+/// Computes the same sum as `fold_mapped`, reads inputs in private memory by CMA, and ends the
+/// window. Receives as messages the inputs that this rank cannot access and those that it failed to
+/// read.
 template <channel Channel, buffer Data, class Op>
 task<> fold_cma(Channel net, shared_window<Channel>& window, Data own, std::size_t offset, Data sum,
                 int aliased, Op op) {
@@ -205,7 +212,7 @@ task<> fold_cma(Channel net, shared_window<Channel>& window, Data own, std::size
   fold_parts(net, sum.subspan(done, own.size() - done), parts, aliased, spare, op);
 }
 
-/// Sends chunk r of `in` to each rank r to which this rank does not expose that chunk.
+/// Sends chunk r of `in` as a message to each rank r to which this rank does not expose its input.
 template <channel Channel, buffer Data>
 task<> send_chunks(Channel net, shared_window<Channel>& window, Data in, partition parts) {
   const chunks chunk(in, parts);
@@ -214,8 +221,9 @@ task<> send_chunks(Channel net, shared_window<Channel>& window, Data in, partiti
   co_await window.for_each_peer(needs_send, send);
 }
 
-/// Folds this rank's chunk and writes or sends the sum to every rank's `out`. `exposes_out` says
-/// that peers write to `out` itself and not to a bounce buffer.
+/// Computes the sum of this rank's chunk over all ranks. Writes the sum to the output of each rank
+/// whose output this rank can access, and sends the sum to the other ranks through `results`.
+/// `exposes_out` tells whether the peers write to `out` itself rather than to a bounce buffer.
 template <channel Channel, buffer Data, class Op>
 task<> reduce_own_chunk(Channel net, Channel results, shared_window<Channel>& window, Data in,
                         Data out, bool exposes_out, partition parts, Op op) {
@@ -228,7 +236,7 @@ task<> reduce_own_chunk(Channel net, Channel results, shared_window<Channel>& wi
     return peer;
   };
   const int first = next_accessed(0);
-  int next = first;  // the fold itself has written to the accessed peers before `next`
+  int next = first;  // the fold itself writes the sum to the accessed peers before `next`
   const auto spread = [&](std::size_t at, std::size_t n) {
     for (int peer = next; peer < net.size(); peer = next_accessed(peer + 1)) {
       const Data dest = typed_view(sum, window.remote_out(peer) + (offset + at) * element, n);
@@ -243,9 +251,9 @@ task<> reduce_own_chunk(Channel net, Channel results, shared_window<Channel>& wi
           first < net.size() ? window.remote_out(first) + offset * element : nullptr;
       co_await fold_mapped(net, window, own, offset, sum, aliased, op, second, spread);
     } else {
-      // The lines of `sum` are not yet in this core's cache. A fold would read these lines before
-      // it writes them, but a copy of whole lines does not. So this rank folds into the first
-      // peer's output and then copies from there to `sum`.
+      // The cache lines of `sum` are not in this core's cache. A fold that wrote to `sum` would
+      // first load these lines, whereas a copy of whole lines does not load them. Therefore this
+      // rank folds into the output of the peer `first` and then copies the result to `sum`.
       const Data dest = typed_view(sum, window.remote_out(first) + offset * element, sum.size());
       const auto copy_and_spread = [&](std::size_t at, std::size_t n) {
         net.copy(bytes(sum.subspan(at, n)), bytes(dest.subspan(at, n)));
@@ -263,12 +271,13 @@ task<> reduce_own_chunk(Channel net, Channel results, shared_window<Channel>& wi
   co_await window.for_each_peer(needs_send, send);
 }
 
-/// Afterwards every rank holds the same sum in `out`, with the bits of the sequential sum. `in` is
-/// only read, and may be `out`. Each rank folds one chunk where the inputs lie and writes the sum
-/// to all outputs, so each input is read once and each output is written once. A rank whose buffers
-/// are not in shared memory copies its input to a bounce buffer and the sums out of the bounce
-/// buffer. If there is no bounce buffer either, messages carry the data, and each rank sends
-/// 2(p-1)/p of the buffer, where p is the number of ranks.
+/// Afterwards `out` of every rank holds the sum of all ranks' `in`, with the same bits as the
+/// sequential sum in rank order. `in` may be the same buffer as `out`; otherwise it is only read.
+/// Each rank sums one chunk of all inputs and writes the sum to all outputs, so each input is read
+/// once and each output is written once. A rank whose buffers are not in shared memory copies its
+/// input to a bounce buffer, and later copies the sums from the bounce buffer to `out`. If there is
+/// no free bounce buffer either, the data is sent as messages, and each rank sends 2(p-1)/p of the
+/// buffer, where p is the number of ranks.
 template <channel Channel, buffer Data, class Op>
   requires shared_window_transport<typename Channel::transport_type>
 task<> all_reduce_in_chunks(Channel net, Data in, Data out, Op op) {
@@ -293,7 +302,8 @@ task<> all_reduce_in_chunks(Channel net, Data in, Data out, Op op) {
     if (window.exposes_out(peer)) buffers.copy_out(net, bytes(sums[peer]));
   }
 }
-/// Does the same as `all_reduce_in_chunks`, but in pieces that fit into a bounce buffer.
+/// Cuts the vectors into pieces that fit into a bounce buffer, and runs `all_reduce_in_chunks` for
+/// each piece.
 template <channel Channel, buffer Data, class Op>
   requires shared_window_transport<typename Channel::transport_type>
 task<> all_reduce_in_pieces(Channel net, Data in, Data out, Op op) {
@@ -309,8 +319,10 @@ task<> all_reduce_in_pieces(Channel net, Data in, Data out, Op op) {
   co_await run_in_lanes(net, net.width(), count, piece);
 }
 
-/// Afterwards every rank holds the same sum in `out`, with the bits of the sequential sum. `in` is
-/// only read, and may be `out`. Short inputs are sent to all ranks.
+/// Afterwards `out` of every rank holds the sum of all ranks' `in`, with the same bits as the
+/// sequential sum in rank order. `in` may be the same buffer as `out`; otherwise it is only read.
+/// If the inputs are short, every rank sends its input to all other ranks. Otherwise runs
+/// `all_reduce_in_pieces`.
 template <channel Channel, buffer Data, class Op>
   requires shared_window_transport<typename Channel::transport_type>
 task<> all_reduce_out_of_place(Channel net, Data in, Data out, Op op) {
@@ -320,15 +332,17 @@ task<> all_reduce_out_of_place(Channel net, Data in, Data out, Op op) {
   return all_reduce_in_pieces(net, in, out, op);
 }
 
-/// Afterwards every rank holds the same sum in `data`, with the bits of the sequential sum.
+/// Afterwards `data` of every rank holds the sum of the inputs of all ranks, with the same bits as
+/// the sequential sum in rank order.
 template <channel Channel, buffer Data, class Op>
   requires shared_window_transport<typename Channel::transport_type>
 task<> all_reduce(Channel net, Data data, Op op) {
   return all_reduce_out_of_place(net, data, data, op);
 }
 
-/// Does the reduce_scatter of long vectors. Every rank reads its chunk of each input where the
-/// input lies, or receives that chunk as a message.
+/// Implements `reduce_scatter` for long vectors. Every rank reads its chunk of each peer's input
+/// from the peer's memory if it can access the input. Otherwise it receives that chunk as a
+/// message.
 template <channel Channel, buffer Data, class Op>
 task<> reduce_scatter_long(Channel net, Data in, Data out, partition parts, Op op) {
   if (net.size() == 1) {
@@ -366,8 +380,9 @@ task<> reduce_scatter_long(Channel net, Data in, Data out, partition parts, Op o
   co_await run_in_lanes(net, net.width(), segments, piece);
   co_await window.end();
 }
-/// Afterwards `out` on rank r holds chunk r of the sum, with the bits of the sequential sum. `in`
-/// is only read, and `out` may be exactly this rank's chunk of `in`.
+/// Afterwards `out` on rank r holds chunk r of the sum of all ranks' `in`, with the same bits as
+/// the sequential sum in rank order. `out` may be exactly this rank's chunk of `in`. Apart from
+/// that, `in` is only read.
 template <channel Channel, buffer Data, class Op>
   requires shared_window_transport<typename Channel::transport_type>
 task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
@@ -377,8 +392,8 @@ task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
   return reduce_scatter_long(net, in, out, parts, op);
 }
 
-/// Does a reduce in which the root folds all inputs. The root reads the inputs that it can access
-/// and receives the others as messages.
+/// Runs a reduce in which the root alone sums the inputs of all ranks. The root reads the inputs
+/// that it can access, and receives the other inputs as messages.
 template <channel Channel, buffer Data, class Op>
 task<> reduce_at_root(Channel net, Data in, Data out, int root, Op op) {
   const bool at_root = net.rank() == root;
@@ -406,10 +421,11 @@ task<> reduce_at_root(Channel net, Data in, Data out, int root, Op op) {
   co_await window.end();
 }
 
-/// Does the reduce of long vectors. Each rank folds one chunk, in the root's memory if the rank can
-/// access that memory. Otherwise the rank sends the sum to the root. If there are only two ranks
-/// and the root cannot access the other rank's input, that rank sends its whole input. CMA is not
-/// used, because the sums would have left the cache by the time the root reads them.
+/// Implements `reduce` for long vectors. Each rank sums one chunk of all inputs. It writes the sum
+/// to the root's memory if it can access this memory, and otherwise sends the sum to the root. If
+/// there are only two ranks and the root cannot access the other rank's input, the other rank sends
+/// its whole input instead. CMA is not used, because the sums would no longer be in the cache when
+/// the root reads them.
 template <channel Channel, buffer Data, class Op>
 task<> reduce_long(Channel net, Data in, Data out, int root, Op op) {
   const bool at_root = net.rank() == root;
@@ -427,8 +443,8 @@ task<> reduce_long(Channel net, Data in, Data out, int root, Op op) {
   }
   co_await window.begin(bytes(in).size);
   const std::size_t element = element_size(in);
-  // Between two ranks, the root does less work if it folds everything than if it sends a half and
-  // receives a sum.
+  // With two ranks, the root has less work if it sums both inputs itself than if it sends one half
+  // of its input and receives one half of the sum.
   const auto root_can_read = [&] {
     return at_root ? window.accesses_in(1 - root) : window.exposes_in(root);
   };
@@ -476,8 +492,9 @@ task<> reduce_long(Channel net, Data in, Data out, int root, Op op) {
     if (window.exposes_out(peer)) buffers.copy_out(net, bytes(chunks(out, parts)[peer]));
   }
 }
-/// Afterwards `out` of the root holds the sum, with the bits of the sequential sum; elsewhere `out`
-/// is ignored. `in` is only read, and may be `out` on the root.
+/// Afterwards `out` of the root holds the sum of all ranks' `in`, with the same bits as the
+/// sequential sum in rank order. `out` of the other ranks is ignored. On the root, `in` may be the
+/// same buffer as `out`; otherwise `in` is only read.
 template <channel Channel, buffer Data, class Op>
   requires shared_window_transport<typename Channel::transport_type>
 task<> reduce(Channel net, Data in, Data out, int root, Op op) {

@@ -3,8 +3,8 @@
 #pragma once
 
 // direct_data_movement: collectives without a reduction, of ranks that access each other's memory.
-// Each rank reads or writes the data where it lies: in shared memory, or in another process's
-// private memory, which the kernel reads by cross memory attach (CMA).
+// Ranks read and write each other's buffers in shared memory. They also read private memory of
+// other processes by cross memory attach (CMA), which is a system call.
 
 #include <colls/algorithm/direct_short.hpp>
 #include <colls/algorithm/direct_thresholds.hpp>
@@ -14,17 +14,18 @@
 
 namespace colls::direct {
 
-/// Returns which ranks read the root's private memory at the same time.
+/// Returns which ranks read the root's private memory at the same time in a collective of `ranks`
+/// ranks.
 inline readers readers_of_root(int ranks) { return ranks == 2 ? readers::one : readers::all; }
-/// The length in bytes from which a broadcast reads the root's buffer by CMA. The root sends a
-/// shorter buffer as fast as the kernel reads it.
+/// The size in bytes of the shortest buffer that the ranks of a broadcast read from the root by
+/// CMA. The root can send a shorter buffer as a message in the same time.
 inline constexpr std::size_t min_cma_broadcast_bytes = 32 * 1024;
-/// The length in bytes up to which a rank copies its blocks to a bounce buffer. The kernel reads a
-/// longer block as fast as the rank would copy it.
+/// The size in bytes of the longest block that a rank of an all_to_all copies to a bounce buffer.
+/// Reading a longer block by CMA takes no more time than copying it to the bounce buffer.
 inline constexpr std::size_t max_bounced_block_bytes = 64 * 1024;
 
-/// Does the all_gather of long vectors. Each rank copies the inputs that it can access and receives
-/// the others as messages.
+/// Implements `all_gather` for long vectors. Each rank copies the inputs that it can access, and
+/// receives the other inputs as messages.
 template <channel Channel, buffer Data>
 task<> all_gather_long(Channel net, Data in, Data out, partition parts) {
   const chunks chunk(out, parts);
@@ -39,8 +40,8 @@ task<> all_gather_long(Channel net, Data in, Data out, partition parts) {
   const auto recv = [&](int peer) { return net.recv(peer, bytes(chunk[peer])); };
   const auto get_all = [&]() -> task<> {
     net.copy(bytes(chunk[net.rank()]), bytes(in));
-    // Each rank begins with its neighbour, so that the ranks do not all read the same memory at
-    // once.
+    // Each rank begins with the next rank, so that the ranks do not all read the same rank's memory
+    // at the same time.
     for (int i = 1; i < net.size(); ++i) {
       const int peer = (net.rank() + i) % net.size();
       if (window.accesses_in(peer)) co_await window.get(chunk[peer], peer);
@@ -62,16 +63,16 @@ task<> all_gather_out_of_place(Channel net, Data in, Data out, partition parts) 
   }
   return all_gather_long(net, in, out, parts);
 }
-/// Before the call, rank r holds chunk r at its position in `data`. Afterwards every rank holds all
-/// chunks.
+/// Before the call, chunk r of `data` on rank r holds the data of rank r. Afterwards every rank
+/// holds all chunks.
 template <channel Channel, buffer Data>
   requires shared_window_transport<typename Channel::transport_type>
 task<> all_gather(Channel net, Data data, partition parts) {
   return all_gather_out_of_place(net, chunks(data, parts)[net.rank()], data, parts);
 }
 
-/// Does the broadcast of long vectors. Each rank copies the root's buffer if it can access that
-/// buffer, else receives it as a message.
+/// Implements `broadcast` for long vectors. Each rank copies the data from the root's buffer if it
+/// can access that buffer. Otherwise it receives the data as a message.
 template <channel Channel, buffer Data>
 task<> broadcast_long(Channel net, Data data, int root) {
   const bool at_root = net.rank() == root;
@@ -104,8 +105,9 @@ task<> broadcast(Channel net, Data data, int root) {
   return broadcast_long(net, data, root);
 }
 
-/// Does the gather of long vectors. Each rank writes to the root's buffer if it can access that
-/// buffer. Otherwise the root reads the rank's buffer if it can, else the rank sends a message.
+/// Implements `gather` for long vectors. Each rank writes its data to the root's buffer if the rank
+/// can access that buffer. Otherwise the root reads the rank's buffer if the root can access it. If
+/// neither can access the other's buffer, the rank sends its data as a message.
 template <channel Channel, buffer Data>
 task<> gather_long(Channel net, Data own, Data all, partition parts, int root) {
   const bool at_root = net.rank() == root;
@@ -138,8 +140,8 @@ task<> gather_long(Channel net, Data own, Data all, partition parts, int root) {
   }
   co_await window.end();
 }
-/// Afterwards chunk r of `all` on the root holds `own` of rank r; elsewhere `all` is ignored. On
-/// the root, `own` may be exactly the root's chunk of `all`.
+/// Afterwards chunk r of `all` on the root holds `own` of rank r. `all` of the other ranks is
+/// ignored. On the root, `own` may be exactly the root's chunk of `all`.
 template <channel Channel, buffer Data>
   requires shared_window_transport<typename Channel::transport_type>
 task<> gather(Channel net, Data own, Data all, partition parts, int root) {
@@ -149,8 +151,9 @@ task<> gather(Channel net, Data own, Data all, partition parts, int root) {
   return gather_long(net, own, all, parts, root);
 }
 
-/// Does the scatter of long vectors. Each rank reads the root's buffer if it can access that
-/// buffer. Otherwise the root writes to the rank's buffer if it can, else the root sends a message.
+/// Implements `scatter` for long vectors. Each rank reads its data from the root's buffer if the
+/// rank can access that buffer. Otherwise the root writes to the rank's buffer if the root can
+/// access it. If neither can access the other's buffer, the root sends the data as a message.
 template <channel Channel, buffer Data>
 task<> scatter_long(Channel net, Data all, Data own, partition parts, int root) {
   const bool at_root = net.rank() == root;
@@ -185,8 +188,8 @@ task<> scatter_long(Channel net, Data all, Data own, partition parts, int root) 
   }
   co_await window.end();
 }
-/// Afterwards `own` on rank r holds chunk r of `all` on the root; elsewhere `all` is ignored. On
-/// the root, `own` may be exactly the root's chunk of `all`.
+/// Afterwards `own` on rank r holds chunk r of `all` on the root. `all` of the other ranks is
+/// ignored. On the root, `own` may be exactly the root's chunk of `all`.
 template <channel Channel, buffer Data>
   requires shared_window_transport<typename Channel::transport_type>
 task<> scatter(Channel net, Data all, Data own, partition parts, int root) {
@@ -196,14 +199,14 @@ task<> scatter(Channel net, Data all, Data own, partition parts, int root) {
   return scatter_long(net, all, own, parts, root);
 }
 
-/// Does the all_to_all of long vectors. Each rank copies its chunks from the inputs that it can
-/// access and receives the other chunks as messages.
+/// Implements `all_to_all` for long vectors. Each rank copies its chunks from the inputs that it
+/// can access, and receives its chunks of the other inputs as messages.
 template <channel Channel, buffer Data>
 task<> all_to_all_long(Channel net, Data in, partition in_parts, Data out, partition out_parts) {
   const chunks outgoing(in, in_parts);
   const chunks arriving(out, out_parts);
-  // Chunks of different lengths are sent as messages, because the receiver of a message checks that
-  // both ranks passed the same count.
+  // If the chunks may have different lengths, they are sent as messages, because the receiver of a
+  // message checks that both ranks passed the same count.
   const bool is_equal = in_parts.is_blocks() && out_parts.is_blocks();
   const bool may_bounce =
       is_equal && in_parts.longest() * element_size(in) <= max_bounced_block_bytes;
@@ -237,8 +240,8 @@ task<> all_to_all_long(Channel net, Data in, partition in_parts, Data out, parti
                     net.concurrent(get_all()));
   co_await window.end();
 }
-/// Afterwards chunk i of `out` holds the chunk that rank i's `in` had for this rank. `in` is only
-/// read and does not overlap `out`.
+/// Afterwards chunk i of `out` on rank r holds chunk r of `in` on rank i. `in` is only read and
+/// must not overlap `out`.
 template <channel Channel, buffer Data>
   requires shared_window_transport<typename Channel::transport_type>
 task<> all_to_all(Channel net, Data in, partition in_parts, Data out, partition out_parts) {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// direct_scan: prefix sums (scan and exscan) of ranks that access each other's memory. Each rank
-// computes the prefix sums of one chunk for all ranks.
+// direct_scan: prefix sums (scan and exscan) of ranks that access each other's memory. The vector
+// is divided into one chunk per rank, and each rank computes its chunk of the results of all ranks.
 
 #include <colls/algorithm/direct_short.hpp>
 #include <colls/algorithm/direct_thresholds.hpp>
@@ -13,7 +13,8 @@
 
 namespace colls::direct {
 
-/// Runs `scan_piece(lane, part of data)` for all pieces of `data`, `net.lanes()` pieces at a time.
+/// Cuts `data` into pieces and runs `scan_piece(lane, piece)` for each piece, for up to
+/// `net.lanes()` pieces concurrently.
 template <channel Channel, buffer Data, class ScanPiece>
 task<> scan_in_pieces(Channel net, Data data, ScanPiece scan_piece) {
   const int pieces = pieces_of(scan_chain_piece, data);
@@ -24,10 +25,11 @@ task<> scan_in_pieces(Channel net, Data data, ScanPiece scan_piece) {
   return run_in_lanes(net, net.lanes(), pieces, piece);
 }
 
-/// Computes the prefix sums of this rank's chunk for all ranks, where the data lies. Calls
-/// `scan_ranks(part, at, count)`, which replaces `count` elements of each `part(rank)`, from
-/// element `at` on, by their prefix sums. If some rank cannot expose its buffer to all others, the
-/// data instead travels down a chain of ranks, by calls of `scan_piece(lane, piece)`.
+/// Replaces `data` of every rank by the prefix sum for that rank. Each rank computes one chunk of
+/// all prefix sums, in the memory of all ranks, by calls of `scan_ranks(part, at, count)`. A call
+/// must replace `count` elements of `part(rank)`, from element `at` on, by the prefix sum, for
+/// every rank. If some rank cannot expose its buffer to all others, the data instead travels from
+/// rank to rank as messages, by calls of `scan_piece(lane, piece)`.
 template <channel Channel, buffer Data, class ScanRanks, class ScanPiece>
 task<> prefix_sums(Channel net, Data data, ScanRanks scan_ranks, ScanPiece scan_piece) {
   if (net.size() == 1) co_return;
@@ -36,8 +38,8 @@ task<> prefix_sums(Channel net, Data data, ScanRanks scan_ranks, ScanPiece scan_
   window.expose_to_all_or_none();
   const Channel chain = net.lane(net.lanes());
   if (!window.exposes_in(own_rank == 0 ? 1 : 0)) {
-    // A rank that exposes nothing already knows that the data will travel down the chain, so it
-    // starts the chain at once.
+    // A rank that exposes nothing already knows that the data will travel as messages, so it need
+    // not wait for the descriptors of its peers.
     co_await when_all(window.begin(bytes(data).size), scan_in_pieces(chain, data, scan_piece));
     window.end_unused();
     co_return;
@@ -60,7 +62,7 @@ task<> prefix_sums(Channel net, Data data, ScanRanks scan_ranks, ScanPiece scan_
   co_await window.end();
 }
 
-/// Does the scan of vectors that are not short.
+/// Implements `scan` for vectors that are not short.
 template <channel Channel, buffer Data, class Op>
 task<> scan_long(Channel net, Data data, Op op) {
   const auto scan_ranks = [&](const auto& part, std::size_t at, std::size_t count) {
@@ -74,8 +76,8 @@ task<> scan_long(Channel net, Data data, Op op) {
   const auto scan_piece = [&](Channel lane, Data piece) { return linear::scan(lane, piece, op); };
   co_await prefix_sums(net, data, scan_ranks, scan_piece);
 }
-/// Afterwards `data` on rank r holds the sum over ranks 0 to r, with the bits of the sequential
-/// sum.
+/// Afterwards `data` on rank r holds the sum of the inputs of ranks 0 to r, with the same bits as
+/// the sequential sum in rank order.
 template <channel Channel, buffer Data, class Op>
   requires shared_window_transport<typename Channel::transport_type>
 task<> scan(Channel net, Data data, Op op) {
@@ -85,7 +87,7 @@ task<> scan(Channel net, Data data, Op op) {
   return scan_long(net, data, op);
 }
 
-/// Does the exscan of vectors that are not short.
+/// Implements `exscan` for vectors that are not short.
 template <channel Channel, buffer Data, class Op>
 task<> exscan_long(Channel net, Data data, Op op) {
   const int last = net.size() - 1;
@@ -104,8 +106,8 @@ task<> exscan_long(Channel net, Data data, Op op) {
   const auto scan_piece = [&](Channel lane, Data piece) { return linear::exscan(lane, piece, op); };
   co_await prefix_sums(net, data, scan_ranks, scan_piece);
 }
-/// Afterwards `data` on rank r > 0 holds the sum over the ranks before r, with the bits of the
-/// sequential sum. `data` on rank 0 is unchanged.
+/// Afterwards `data` on rank r > 0 holds the sum of the inputs of ranks 0 to r-1, with the same
+/// bits as the sequential sum in rank order. `data` on rank 0 is unchanged.
 template <channel Channel, buffer Data, class Op>
   requires shared_window_transport<typename Channel::transport_type>
 task<> exscan(Channel net, Data data, Op op) {

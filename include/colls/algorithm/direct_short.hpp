@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// direct_short: collectives of short vectors in one round. Every rank sends its data at once to all
-// ranks that need it. A rank that needs a sum folds (combines) all inputs itself, in rank order.
-// All algorithms here are frameless, that is, one transport operation with local work before and
-// after it. p is the number of ranks.
+// direct_short: collectives of short vectors, which take one round. Every rank sends its data
+// directly to all ranks that need it. A rank that needs a sum folds (combines) all inputs itself,
+// in rank order. All algorithms here are frameless, that is, one transport operation with local
+// work before and after it. In the comments, p is the number of ranks.
 
 #include <colls/algorithm/frameless.hpp>
 #include <colls/algorithm/multi_send_recv.hpp>
@@ -22,12 +22,13 @@ using multi_send_recv::exchange_upwards;
 using multi_send_recv::exchange_with_all;
 using multi_send_recv::one_rank;
 
-/// Passed instead of a rank to say that no input lies in the memory of the sum.
+/// The value that is passed instead of a rank if no input lies in the memory of the sum.
 inline constexpr int no_alias = -1;
 
-/// Computes sum = parts[0] (+) parts[1] (+) ..., where `sum` may be the part with the index
-/// `aliased`. Also writes the sum to `second` unless `second` is null. If the operation cannot fold
-/// all parts at once, folds the parts before `aliased` in `spare`.
+/// Computes sum = parts[0] (+) parts[1] (+) ..., where (+) is the operation `op`. `aliased` is the
+/// index of the part that lies in the memory of `sum`, or `no_alias`. Unless `second` is null, also
+/// writes the sum to `second`. `spare` is memory for one part. The function needs it if more than
+/// one part precedes `aliased` and `op` cannot fold all parts in one pass.
 template <channel Channel, buffer Data, class Op>
 void fold_parts(const Channel& net, const Data& sum, std::span<const void*> parts, int aliased,
                 void* spare, const Op& op, void* second = nullptr) {
@@ -42,8 +43,9 @@ void fold_parts(const Channel& net, const Data& sum, std::span<const void*> part
   }
   net.reduce(sum, parts, op, second);
 }
-/// Leaves in `sum` the sum over the first `ranks` ranks. Block r of `received` holds the part of
-/// rank r, except that this rank's part is `own`. `sum` may be `own`.
+/// Computes the sum of the parts of ranks 0 to `ranks` - 1, and leaves it in `sum`. The part of
+/// this rank is `own`, and the part of any other rank r is block r of `received`. `sum` may be the
+/// same buffer as `own`.
 template <channel Channel, buffer Data, class Op>
 void fold_received(const Channel& net, const Data& own, std::byte* received, int ranks,
                    const Data& sum, const Op& op) {
@@ -60,7 +62,8 @@ void fold_received(const Channel& net, const Data& own, std::byte* received, int
   const bool in_place = net.rank() < ranks && own.data() == sum.data();
   fold_parts(net, sum, parts, in_place ? net.rank() : no_alias, received, op);
 }
-/// Scratch memory for the parts of the first `ranks` ranks.
+/// Scratch memory for one part of each of the ranks 0 to `ranks` - 1. Allocates nothing if `ranks`
+/// is less than 2.
 struct part_scratch {
   template <channel Channel, buffer Data>
   part_scratch(const Channel& net, const Data& part, int ranks)
@@ -71,8 +74,8 @@ struct part_scratch {
   scratch memory;
 };
 
-/// A barrier, which no rank leaves before all ranks have entered it. The ranks send p(p-1) empty
-/// messages.
+/// A barrier, which no rank leaves before all ranks have entered it. All ranks together send p(p-1)
+/// empty messages.
 template <channel Channel>
 class barrier {
  public:
@@ -83,8 +86,9 @@ class barrier {
   void finish(const Channel&, const auto&) const {}
 };
 
-/// An all_reduce that leaves the same sum in `out` of every rank, with the bits of the sequential
-/// sum. `in` is only read, and may be `out`. The ranks send p(p-1) messages of the whole input.
+/// An all_reduce that leaves the sum of all ranks' `in` in `out` of every rank, with the same bits
+/// as the sequential sum in rank order. `in` may be the same buffer as `out`; otherwise it is only
+/// read. All ranks together send p(p-1) messages, each with a whole input.
 template <channel Channel, buffer Data, class Op>
 class all_reduce {
  public:
@@ -105,9 +109,9 @@ class all_reduce {
   std::optional<part_scratch> parts_;
 };
 
-/// A reduce that leaves the sum in `out` of the root, with the bits of the sequential sum;
-/// elsewhere `out` is ignored. `in` is only read, and may be `out` on the root. The ranks send p-1
-/// messages.
+/// A reduce that leaves the sum of all ranks' `in` in `out` of the root, with the same bits as the
+/// sequential sum in rank order. `out` of the other ranks is ignored. On the root, `in` may be the
+/// same buffer as `out`; otherwise `in` is only read. All ranks together send p-1 messages.
 template <channel Channel, buffer Data, class Op>
 class reduce {
  public:
@@ -134,9 +138,9 @@ class reduce {
   std::optional<part_scratch> parts_;
 };
 
-/// A reduce_scatter that leaves chunk r of the sum in `out` of rank r, with the bits of the
-/// sequential sum. `in` is only read, and `out` may be exactly this rank's chunk of `in`. The ranks
-/// send p(p-1) messages of one chunk.
+/// A reduce_scatter that leaves chunk r of the sum of all ranks' `in` in `out` of rank r, with the
+/// same bits as the sequential sum in rank order. `out` may be exactly this rank's chunk of `in`.
+/// Apart from that, `in` is only read. All ranks together send p(p-1) messages of one chunk each.
 template <channel Channel, buffer Data, class Op>
 class reduce_scatter {
  public:
@@ -163,9 +167,9 @@ class reduce_scatter {
   std::optional<part_scratch> received_;
 };
 
-/// A scan that leaves the sum over ranks 0 to r in `out` of rank r, with the bits of the sequential
-/// sum. `in` is only read, and may be `out`. Each rank sends to all ranks above it, so the ranks
-/// send p(p-1)/2 messages.
+/// A scan that leaves the sum of `in` over ranks 0 to r in `out` of rank r, with the same bits as
+/// the sequential sum in rank order. `in` may be the same buffer as `out`; otherwise it is only
+/// read. Each rank sends to all ranks above it, so all ranks together send p(p-1)/2 messages.
 template <channel Channel, buffer Data, class Op>
 class scan {
  public:
@@ -185,8 +189,9 @@ class scan {
   Op op_;
   std::optional<part_scratch> parts_;
 };
-/// An exscan that leaves the sum over the ranks before r in `data` of rank r > 0, with the bits of
-/// the sequential sum. `data` on rank 0 is unchanged. The ranks send p(p-1)/2 messages.
+/// An exscan that leaves the sum of the inputs of ranks 0 to r-1 in `data` of rank r > 0, with the
+/// same bits as the sequential sum in rank order. `data` on rank 0 is unchanged. All ranks together
+/// send p(p-1)/2 messages.
 template <channel Channel, buffer Data, class Op>
 class exscan {
  public:
@@ -205,8 +210,8 @@ class exscan {
   std::optional<part_scratch> parts_;
 };
 
-/// An all_gather that leaves `in` of rank r in chunk r of `out` on every rank. `in` is only read,
-/// and may be exactly this rank's chunk of `out`. The ranks send p(p-1) messages.
+/// An all_gather that copies `in` of each rank r to chunk r of `out` on every rank. `in` is only
+/// read, and may be exactly this rank's chunk of `out`. All ranks together send p(p-1) messages.
 template <channel Channel, buffer Data>
 class all_gather {
  public:
@@ -246,17 +251,17 @@ class broadcast {
   int root_;
 };
 
-/// A gather that leaves `own` of rank r in chunk r of `all` on the root; elsewhere `all` is
-/// ignored. On the root, `own` may be exactly the root's chunk of `all`. The ranks send p-1
-/// messages.
+/// A gather that copies `own` of each rank r to chunk r of `all` on the root. `all` of the other
+/// ranks is ignored. On the root, `own` may be exactly the root's chunk of `all`. All ranks
+/// together send p-1 messages.
 template <channel Channel, buffer Data>
 class gather {
  public:
   gather(const Channel&, const Data& own, const Data& all, const partition& parts, int root)
       : own_(own), all_(all), parts_(parts), root_(root) {}
   [[gnu::always_inline]] auto request(const Channel& net) {
-    // The root copies its own chunk before it starts to receive, because the other ranks send
-    // meanwhile.
+    // The root copies its own chunk before it starts to receive, because the messages of the other
+    // ranks need some time to arrive anyway.
     if (net.rank() == root_) net.copy(bytes(chunks(all_, parts_)[root_]), bytes(own_));
     return net.rank() == root_
                ? exchange(net, multi_send_buffers(),
@@ -274,9 +279,9 @@ class gather {
   int root_;
 };
 
-/// A scatter that leaves chunk r of `all` on the root in `own` of rank r; elsewhere `all` is
-/// ignored. On the root, `own` may be exactly the root's chunk of `all`. The root sends p-1
-/// messages.
+/// A scatter that copies chunk r of `all` on the root to `own` of each rank r. `all` of the other
+/// ranks is ignored. On the root, `own` may be exactly the root's chunk of `all`. The root sends
+/// p-1 messages.
 template <channel Channel, buffer Data>
 class scatter {
  public:
@@ -301,8 +306,8 @@ class scatter {
   int root_;
 };
 
-/// An all_to_all that leaves in chunk i of `out` the chunk that rank i's `in` had for this rank.
-/// `in` is only read and does not overlap `out`. The ranks send p(p-1) messages.
+/// An all_to_all that copies chunk r of `in` on rank i to chunk i of `out` on rank r, for all ranks
+/// i and r. `in` is only read and must not overlap `out`. All ranks together send p(p-1) messages.
 template <channel Channel, buffer Data>
 class all_to_all {
  public:

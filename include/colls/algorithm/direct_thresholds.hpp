@@ -12,9 +12,9 @@
 
 namespace colls {
 
-/// Returns whether `direct` sends the data of a call in one round to all ranks that need it. For
-/// short vectors that takes less time than telling the peers where the data lies. `bytes` is the
-/// size of the whole vector, or of one rank's vector for all_to_all.
+/// Returns whether `direct` treats a vector as short. Each rank sends the data of a short vector in
+/// one round to all ranks that need it, because this takes less time than telling the peers where
+/// the data lies. `bytes` is the size of the whole vector, or of one rank's vector for all_to_all.
 constexpr bool is_short_vector(collective coll, std::uint64_t bytes, int ranks) {
   const auto p = static_cast<std::uint64_t>(ranks);
   switch (coll) {
@@ -35,16 +35,17 @@ constexpr bool is_short_vector(collective coll, std::uint64_t bytes, int ranks) 
   }
 }
 
-/// Returns whether the root of a reduce by `direct` folds all inputs alone. While all inputs
-/// together fit into the root's cache, that takes fewer messages than sharing the work. Between two
-/// ranks the limit is lower, because each rank can do half of the work in shared memory.
+/// Returns whether the root of a `direct` reduce sums the inputs of all ranks alone. As long as all
+/// inputs together fit into the root's cache, this is faster than dividing the work between the
+/// ranks, because it takes fewer messages. `bytes` is the size of one input. With two ranks the
+/// limit is lower, because each rank can do half of the work in shared memory.
 constexpr bool is_reduced_at_root(std::uint64_t bytes, int ranks) {
   if (ranks == 2) return bytes <= 32 * 1024;
   return static_cast<std::uint64_t>(ranks - 1) * bytes < 256 * 1024;
 }
 
-/// The size in bytes of the pieces in which `direct` sends a scan down a chain of ranks, if some
-/// rank does not expose its buffer.
+/// The size in bytes of the pieces in which the data of a `direct` scan travels from rank to rank
+/// if some rank does not expose its buffer.
 inline constexpr std::size_t scan_chain_piece = 2 * 1024 * 1024;
 
 }  // namespace colls

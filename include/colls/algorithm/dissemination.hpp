@@ -3,16 +3,16 @@
 #pragma once
 
 // dissemination: a barrier with the fewest rounds. The number of ranks that a rank has heard from,
-// directly or indirectly, grows by the factor k in every round, where k is the channel's radix.
+// directly or indirectly, grows by a factor of k in every round, where k is the channel's radix.
 
 #include <colls/base/pattern.hpp>
 #include <colls/channel/channel.hpp>
 
 namespace colls::dissemination {
 
-/// Returns on no rank before all ranks have called it. Takes ceil(log_k p) rounds, where p is the
-/// number of ranks. In each round, every rank sends at most k-1 empty messages. Hensgen, Finkel,
-/// Manber, "Two algorithms for barrier synchronization" (1988).
+/// Does not complete on any rank before all ranks have called `barrier`. Takes ceil(log_k p)
+/// rounds, where p is the number of ranks. In each round, every rank sends at most k-1 empty
+/// messages. See Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization" (1988).
 template <channel Channel>
 task<> barrier(Channel net) {
   const pattern::dissemination circle{net.rank(), net.size(), net.radix()};

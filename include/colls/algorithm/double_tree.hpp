@@ -2,17 +2,19 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// double_tree: pipelined collectives over two binary trees, each of which carries one half of the
-// data, for long buffers and many ranks. An inner rank of one tree is a leaf of the other tree, so
-// all connections are busy in both directions. Sanders, Speck, Träff, "Two-tree algorithms for full
-// bandwidth broadcast, reduction and scan" (2009). p is the number of ranks.
+// double_tree: pipelined collectives for long buffers and many ranks. The data travels over two
+// binary trees, each of which carries one half of the data. An inner rank of one tree is a leaf of
+// the other tree, so all connections are busy in both directions. See Sanders, Speck, Träff,
+// "Two-tree algorithms for full bandwidth broadcast, reduction and scan" (2009). Below, p is the
+// number of ranks.
 
 #include <colls/algorithm/pipeline.hpp>
 
 namespace colls::double_tree {
 
-/// Runs `piece(lane, offset, count, node)` for the segments of both halves of a buffer like `data`.
-/// `node` is this rank's node in the tree that carries the segment's half.
+/// Cuts both halves of a buffer of the length of `data` into segments, and runs
+/// `piece(lane, offset, count, node)` for each segment. `node` is this rank's node in the tree that
+/// carries this half.
 template <channel Channel, buffer Data, class Piece>
 task<> in_both_trees(Channel net, Data data, int root, Piece piece) {
   const pattern::double_tree trees(net.rank(), net.size(), root);
@@ -39,9 +41,10 @@ task<> broadcast(Channel net, Data data, int root) {
   return in_both_trees(net, data, root, piece);
 }
 
-/// Afterwards `out` of the root holds the sum; elsewhere `out` is ignored. `in` is only read, and
-/// may be `out` on the root. All ranks together send p-1 messages per segment. The operation must
-/// commute, because ranks are folded in the circular order that begins at the root.
+/// Afterwards `out` of the root holds the sum of all ranks' `in`. `out` of the other ranks is
+/// ignored. On the root, `in` may be the same buffer as `out`; otherwise `in` is only read. All
+/// ranks together send p-1 messages per segment. The operation must commute, because the inputs are
+/// folded in the circular order of ranks that begins at the root.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> reduce(Channel net, Data in, Data out, int root, Op op) {
@@ -53,9 +56,9 @@ task<> reduce(Channel net, Data in, Data out, int root, Op op) {
   return in_both_trees(net, in, root, piece);
 }
 
-/// Afterwards every rank holds the same sum in `data`. The sum is folded in rank order, so the
-/// operation need not commute. The data travels up to rank 0 and down again, in 2(p-1) messages per
-/// segment.
+/// Afterwards `data` of every rank holds the sum of the inputs of all ranks, with the same bits on
+/// all ranks. The sum is folded in rank order, so the operation need not commute. The data travels
+/// up to rank 0 and down again, in 2(p-1) messages per segment.
 template <channel Channel, buffer Data, class Op>
 task<> all_reduce(Channel net, Data data, Op op) {
   const auto piece = [=](Channel lane, std::size_t offset, std::size_t n,

@@ -3,17 +3,17 @@
 #pragma once
 
 // frameless: algorithms that consist of one transport operation with some local work before and
-// after it. A call runs such an algorithm without a coroutine frame (see `frameless_call`). Another
-// algorithm runs it as a coroutine.
+// after it. A call runs such an algorithm without a coroutine frame (see `frameless_call`). As a
+// part of another algorithm, it runs as a coroutine (see `run_frameless`).
 
 #include <colls/channel/channel.hpp>
 
 namespace colls {
 
-/// Satisfied by an object that is constructed from the channel and the algorithm's arguments.
-/// `request(net)` is called once. It allocates the memory that the algorithm needs and returns the
-/// operation to await. `finish(net, operation)` does the remaining work after the operation has
-/// completed.
+/// A frameless algorithm, which is an object that is constructed from the channel and the
+/// algorithm's arguments. Its member `request(net)` is called once. It allocates the memory that
+/// the algorithm needs, and returns the operation to await. Its member `finish(net, operation)`
+/// does the remaining work. It is called after the operation has completed.
 template <class Algorithm, class Channel>
 concept frameless = requires(Algorithm& algo, const Channel& net) { algo.request(net); };
 
@@ -22,7 +22,7 @@ template <class Algorithm, class Channel>
 using frameless_operation =
     detail::awaited<decltype(std::declval<Algorithm&>().request(std::declval<const Channel&>()))>;
 
-/// Runs a frameless algorithm as a coroutine.
+/// Runs a frameless algorithm as a coroutine. `args` are the arguments of the algorithm.
 template <class Algorithm, channel Channel, class... Args>
   requires frameless<Algorithm, Channel>
 task<> run_frameless(Channel net, Args... args) {

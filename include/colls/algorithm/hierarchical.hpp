@@ -2,20 +2,22 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// hierarchical: an all_reduce for several machines. A node, that is, the ranks of one machine,
-// sends its data to other nodes only once. Karonis and others, "Exploiting hierarchy in parallel
-// computer networks to optimize collective operation performance" (2000). All ranks of a node take
-// part in the exchange between nodes, as in Träff, Hunold, "Decomposing MPI collectives for
-// exploiting multi-lane communication" (2020).
+// hierarchical: an all_reduce for several machines. The ranks of one machine form a node, and the
+// data of a node is sent to other nodes only once. See Karonis and others, "Exploiting hierarchy in
+// parallel computer networks to optimize collective operation performance" (2000). All ranks of a
+// node take part in the exchange between nodes, as in Träff, Hunold, "Decomposing MPI collectives
+// for exploiting multi-lane communication" (2020).
 
 #include <colls/algorithm/circulant.hpp>
 
 namespace colls::hierarchical {
 
-/// Afterwards every rank holds the same sum in `data`. First, each rank of a node reduces one chunk
-/// within the node. Then ranks with the same local rank reduce this chunk between nodes. Finally,
-/// every node gathers the results. A rank whose local rank does not exist on the smallest node
-/// reduces no chunk. The operation must commute.
+/// Afterwards `data` of every rank holds the sum of the inputs of all ranks, with the same bits on
+/// all ranks. First, the ranks of each node reduce the data of the node, so that each rank holds
+/// one chunk of the node's sum. Then the ranks that hold the same chunk on different nodes reduce
+/// the chunk among themselves. Finally, every rank receives the other chunks from the ranks of its
+/// node. There are as many chunks as ranks on the smallest node, so some ranks of larger nodes hold
+/// no chunk. The operation must commute.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> all_reduce(Channel net, Data data, Op op) {

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// knomial_tree: broadcast and reduce over trees in which a rank has up to k-1 children per level,
-// for short buffers. Such a tree has fewer levels than a binomial tree, which is the case k = 2.
-// Wilkins and others, "Generalized collective algorithms for the exascale era" (2023). p is the
-// number of ranks.
+// knomial_tree: broadcast and reduce for short buffers, over trees in which a rank has up to k-1
+// children per level. With k = 2 this is a binomial tree. With a larger k, a tree has fewer levels.
+// See Wilkins and others, "Generalized collective algorithms for the exascale era" (2023). Below, p
+// is the number of ranks.
 
 #include <colls/algorithm/typed_view.hpp>
 #include <colls/base/pattern/trees.hpp>
@@ -13,7 +13,7 @@
 
 namespace colls::knomial_tree {
 
-/// Does a broadcast over a tree with k = `radix`.
+/// Runs a broadcast over a k-nomial tree, where k is `radix`.
 template <channel Channel, buffer Data>
 task<> broadcast_radix(Channel net, Data data, int root, int radix) {
   const pattern::knomial_tree tree(net.rank(), net.size(), root, radix);
@@ -21,7 +21,7 @@ task<> broadcast_radix(Channel net, Data data, int root, int radix) {
   for (int k = tree.children; k-- > 0;) co_await net.send(tree.child(k), bytes(data));
 }
 
-/// Does a reduce over a tree with k = `radix`.
+/// Runs a reduce over a k-nomial tree, where k is `radix`.
 template <channel Channel, buffer Data, class Op>
 task<> reduce_radix(Channel net, Data in, Data out, int root, Op op, int radix) {
   const int top = is_commutative(op) ? root : 0;
@@ -45,17 +45,18 @@ task<> reduce_radix(Channel net, Data in, Data out, int root, Op op, int radix) 
 }
 
 /// Afterwards `data` of every rank holds what `data` of the root held. All ranks together send p-1
-/// messages of the whole buffer. One rank sends at most (k-1) ceil(log_k p) of them, where k is the
-/// channel's radix.
+/// messages, each with the whole buffer. One rank sends at most (k-1) ceil(log_k p) of these
+/// messages, where k is the channel's radix.
 template <channel Channel, buffer Data>
 task<> broadcast(Channel net, Data data, int root) {
   return broadcast_radix(net, data, root, net.radix());
 }
 
-/// Afterwards `out` of the root holds the sum; elsewhere `out` is ignored. `in` is only read, and
-/// may be `out` on the root. All ranks together send p-1 messages of the whole buffer. If the
-/// operation does not commute, the tree is built around rank 0, so that the sum is folded in rank
-/// order; rank 0 then sends the sum to the root.
+/// Afterwards `out` of the root holds the sum of all ranks' `in`. `out` of the other ranks is
+/// ignored. On the root, `in` may be the same buffer as `out`; otherwise `in` is only read. All
+/// ranks together send p-1 messages, each with the whole buffer. If the operation does not commute,
+/// the root of the tree is rank 0, so that the sum is folded in rank order. Rank 0 then sends the
+/// sum to `root`.
 template <channel Channel, buffer Data, class Op>
 task<> reduce(Channel net, Data in, Data out, int root, Op op) {
   return reduce_radix(net, in, out, root, op, net.radix());

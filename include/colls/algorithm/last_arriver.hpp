@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// last_arriver: collectives of ranks that run on one thread. The last rank that arrives at the
-// completion barrier, where the others wait, does the work of all ranks. All algorithms here are
-// frameless, that is, one transport operation with local work before and after it.
+// last_arriver: collectives of ranks that run on one thread. All ranks call `arrive` on a barrier.
+// The rank that arrives last does the work of all ranks while the other ranks wait at the barrier.
+// All algorithms here are frameless, that is, one transport operation with local work before and
+// after it.
 
 #include <colls/algorithm/frameless.hpp>
 #include <colls/algorithm/typed_view.hpp>
@@ -26,10 +27,11 @@ class barrier {
   }
 };
 
-/// An order in which the last arriver folds (combines) one piece of all inputs. `add` folds `parts`
-/// into `sum`, which lies at `sums[0]`, and may also write to other elements of `sums`. It returns
-/// how many elements at the front of `sums` hold the result. This order folds one rank after the
-/// other.
+/// The order in which the last arriver folds (combines) the inputs one rank after the other. Like
+/// every such order, it has a function `add`, which folds one piece of all inputs. `parts[r]` is
+/// the address of this piece in the input of rank r, and `sums[r]` is its address in the output of
+/// rank r. `add` writes the sum to `sum`, which lies at `sums[0]`, and may also write to the other
+/// outputs. It returns n if the outputs of ranks 0 to n-1 then hold the sum.
 struct in_rank_order {
   template <channel Channel, buffer Data, class Op>
   static std::size_t add(const Channel& net, const Data& sum, std::span<void* const> parts,
@@ -39,9 +41,9 @@ struct in_rank_order {
     return 2;
   }
 };
-/// The order that gives the bits of the algorithm recursive_doubling. In that algorithm, every rank
-/// of a group computes the group's sum. Here the sum is computed once, in the memory of the group's
-/// first rank.
+/// The order of folding that gives the same bits as the algorithm recursive_doubling. In that
+/// algorithm, ranks form groups that double in size, and every rank of a group computes the group's
+/// sum. Here the sum of a group is computed only once, in the output of the group's first rank.
 struct recursive_doubling_order {
   template <channel Channel, buffer Data, class Op>
   static std::size_t add(const Channel& net, const Data& sum, std::span<void* const> parts,
@@ -71,9 +73,10 @@ struct recursive_doubling_order {
   }
 };
 
-/// An all_reduce that leaves the same sum in `out` of every rank. `in` is only read, and may be
-/// `out`. All ranks must run on one thread. The last arriver folds all inputs where they lie, in
-/// pieces that fit into the cache, and writes each piece to all outputs. Sends no messages.
+/// An all_reduce that leaves the sum of all ranks' `in` in `out` of every rank. `in` may be the
+/// same buffer as `out`; otherwise it is only read. All ranks must run on one thread. The last
+/// arriver folds the inputs of all ranks in pieces that fit into the cache, and writes each piece
+/// of the sum to all outputs. Sends no messages.
 template <channel Channel, buffer Data, class Op, class Order = in_rank_order>
 class all_reduce {
  public:
@@ -120,7 +123,8 @@ class all_reduce {
   Data out_;
   Op op_;
 };
-/// Runs `all_reduce` in place, as a coroutine. Afterwards every rank holds the same sum in `data`.
+/// Runs `all_reduce` in place, as a coroutine. Afterwards `data` of every rank holds the sum of the
+/// inputs of all ranks, with the same bits on all ranks.
 template <channel Channel, buffer Data, class Op>
 task<> all_reduce_in_place(Channel net, Data data, Op op) {
   return run_frameless<all_reduce<Channel, Data, Op>>(net, data, data, op);

@@ -3,8 +3,8 @@
 #pragma once
 
 // linear: the simplest algorithm for every collective. Ranks send directly to each other. Sums are
-// folded in rank order, ((x0 + x1) + x2) + ..., so operations need not commute. p is the number of
-// ranks.
+// folded in rank order, ((x0 + x1) + x2) + ..., so operations need not commute. Below, p is the
+// number of ranks.
 
 #include <colls/algorithm/typed_view.hpp>
 #include <colls/base/partition.hpp>
@@ -13,22 +13,23 @@
 
 namespace colls::linear {
 
-/// Returns an operation that runs `make(peer)` concurrently for every other rank.
+/// Returns an operation that runs the operations `make(peer)` for all other ranks concurrently.
 template <channel Channel, class Make>
 auto for_all_peers(const Channel& net, const Make& make) {
   return each_of(0, net.size() - 1, [&](int i) { return make(i < net.rank() ? i : i + 1); });
 }
 
-/// Makes a local copy, as a coroutine. In a `when_all`, the copy runs after the messages that are
-/// listed before it have started.
+/// Copies `source` to `dest`, as a coroutine. At the end of a `when_all`, the copy runs after the
+/// messages of the `when_all` have been started.
 template <channel Channel>
 task<> copy_task(Channel net, mutable_bytes dest, const_bytes source) {
   net.copy(dest, source);
   co_return;
 }
 
-/// Leaves in `out` the sum of `own` and of what every other rank sends, folded in rank order. `own`
-/// is only read, and may be `out`.
+/// Receives a message from every other rank, and leaves in `out` the sum of `own` and these
+/// messages, folded in rank order. `own` may be the same buffer as `out`; otherwise it is only
+/// read.
 template <channel Channel, buffer Data, class Op>
 task<> sum_in_rank_order(Channel net, Data own, Data out, Op op) {
   scratch memory = net.scratch_like(own, net.rank() > 0 ? own.size() : 0);
@@ -49,8 +50,8 @@ task<> sum_in_rank_order(Channel net, Data own, Data out, Op op) {
   net.copy(bytes(out), bytes(sum));
 }
 
-/// Returns on no rank before all ranks have called it. All ranks send to rank 0, and then rank 0
-/// sends to all ranks. The ranks send 2(p-1) empty messages.
+/// Does not complete on any rank before all ranks have called `barrier`. All other ranks send to
+/// rank 0, and then rank 0 sends to all other ranks. These are 2(p-1) empty messages.
 template <channel Channel>
 task<> barrier(Channel net) {
   const mutable_bytes token;
@@ -65,8 +66,8 @@ task<> barrier(Channel net) {
   co_await for_all_peers(net, send);
 }
 
-/// Afterwards `data` of every rank holds what `data` of the root held. The root sends p-1 messages
-/// of the whole buffer.
+/// Afterwards `data` of every rank holds what `data` of the root held. The root sends p-1 messages,
+/// each with the whole buffer.
 template <channel Channel, buffer Data>
 task<> broadcast(Channel net, Data data, int root) {
   if (net.rank() != root) {
@@ -77,8 +78,9 @@ task<> broadcast(Channel net, Data data, int root) {
   co_await for_all_peers(net, send);
 }
 
-/// Afterwards `out` of the root holds the sum; elsewhere `out` is ignored. `in` is only read, and
-/// may be `out` on the root. The root receives p-1 messages, one after another.
+/// Afterwards `out` of the root holds the sum of all ranks' `in`. `out` of the other ranks is
+/// ignored. On the root, `in` may be the same buffer as `out`; otherwise `in` is only read. The
+/// root receives p-1 messages, one after another.
 template <channel Channel, buffer Data, class Op>
 task<> reduce(Channel net, Data in, Data out, int root, Op op) {
   if (net.rank() == root) {
@@ -88,17 +90,17 @@ task<> reduce(Channel net, Data in, Data out, int root, Op op) {
   }
 }
 
-/// Afterwards every rank holds the same sum in `data`. Does a reduce to rank 0 and then a
-/// broadcast.
+/// Afterwards `data` of every rank holds the sum of the inputs of all ranks, with the same bits on
+/// all ranks. Does a reduce to rank 0 and then a broadcast.
 template <channel Channel, buffer Data, class Op>
 task<> all_reduce(Channel net, Data data, Op op) {
   co_await reduce(net, data, data, 0, op);
   co_await broadcast(net, data, 0);
 }
 
-/// Afterwards `out` on rank r holds chunk r of the sum over all ranks. `in` is only read, and `out`
-/// may be exactly this rank's chunk of `in`. Every rank sends each other rank that rank's chunk, so
-/// the ranks send p(p-1) messages.
+/// Afterwards `out` on rank r holds chunk r of the sum of all ranks' `in`. `out` may be exactly
+/// this rank's chunk of `in`. Apart from that, `in` is only read. Every rank sends one chunk to
+/// each other rank, so all ranks together send p(p-1) messages.
 template <channel Channel, buffer Data, class Op>
 task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
   const chunks chunk(in, parts);
@@ -107,8 +109,8 @@ task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
                     net.concurrent(sum_in_rank_order(net, chunk[net.rank()], out, op)));
 }
 
-/// Before the call, rank r holds chunk r at its position in `data`. Afterwards every rank holds all
-/// chunks. The ranks send p(p-1) messages.
+/// Before the call, chunk r of `data` on rank r holds the data of rank r. Afterwards every rank
+/// holds all chunks. All ranks together send p(p-1) messages.
 template <channel Channel, buffer Data>
 task<> all_gather(Channel net, Data data, partition parts) {
   const chunks chunk(data, parts);
@@ -117,8 +119,9 @@ task<> all_gather(Channel net, Data data, partition parts) {
   co_await when_all(for_all_peers(net, send), for_all_peers(net, recv));
 }
 
-/// Afterwards chunk r of `all` on the root holds `own` of rank r; elsewhere `all` is ignored. On
-/// the root, `own` may be exactly the root's chunk of `all`. The ranks send p-1 messages.
+/// Afterwards chunk r of `all` on the root holds `own` of rank r. `all` of the other ranks is
+/// ignored. On the root, `own` may be exactly the root's chunk of `all`. All ranks together send
+/// p-1 messages.
 template <channel Channel, buffer Data>
 task<> gather(Channel net, Data own, Data all, partition parts, int root) {
   if (net.rank() != root) {
@@ -131,8 +134,9 @@ task<> gather(Channel net, Data own, Data all, partition parts, int root) {
   co_await for_all_peers(net, recv);
 }
 
-/// Afterwards `own` on rank r holds chunk r of `all` on the root; elsewhere `all` is ignored. On
-/// the root, `own` may be exactly the root's chunk of `all`. The root sends p-1 messages.
+/// Afterwards `own` on rank r holds chunk r of `all` on the root. `all` of the other ranks is
+/// ignored. On the root, `own` may be exactly the root's chunk of `all`. The root sends p-1
+/// messages.
 template <channel Channel, buffer Data>
 task<> scatter(Channel net, Data all, Data own, partition parts, int root) {
   if (net.rank() != root) {
@@ -144,9 +148,10 @@ task<> scatter(Channel net, Data all, Data own, partition parts, int root) {
   co_await when_all(for_all_peers(net, send), copy_task(net, bytes(own), bytes(chunk[root])));
 }
 
-/// Afterwards chunk i of `out` holds the chunk that rank i's `in` had for this rank. `in` is only
-/// read and does not overlap `out`. Chunk i of this rank's `in_parts` is as long as this rank's
-/// chunk of the `out_parts` on rank i. The ranks send p(p-1) messages, all at once.
+/// Afterwards chunk i of `out` on rank r holds chunk r of `in` on rank i. `in` is only read and
+/// must not overlap `out`. Chunk i of `in_parts` on rank r must be as long as chunk r of
+/// `out_parts` on rank i. All ranks together send p(p-1) messages, all of which may be in flight at
+/// the same time.
 template <channel Channel, buffer Data>
 task<> all_to_all(Channel net, Data in, partition in_parts, Data out, partition out_parts) {
   const chunks outgoing(in, in_parts);
@@ -158,8 +163,8 @@ task<> all_to_all(Channel net, Data in, partition in_parts, Data out, partition 
                     copy_task(net, kept, bytes(outgoing[net.rank()])));
 }
 
-/// Afterwards `data` on rank r holds the sum over ranks 0 to r. The partial sums travel from rank
-/// to rank, in p-1 messages.
+/// Afterwards `data` on rank r holds the sum of the inputs of ranks 0 to r. The partial sums travel
+/// from rank to rank, in p-1 messages.
 template <channel Channel, buffer Data, class Op>
 task<> scan(Channel net, Data data, Op op) {
   const int next = pattern::prefix(net.rank(), net.size()).dest(0);
@@ -168,8 +173,8 @@ task<> scan(Channel net, Data data, Op op) {
   if (next >= 0) co_await net.send(next, bytes(data));
 }
 
-/// Afterwards `data` on rank r holds the sum over ranks 0 to r-1. `data` on rank 0 is unchanged.
-/// The partial sums travel from rank to rank, in p-1 messages.
+/// Afterwards `data` on rank r holds the sum of the inputs of ranks 0 to r-1. `data` on rank 0 is
+/// unchanged. The partial sums travel from rank to rank, in p-1 messages.
 template <channel Channel, buffer Data, class Op>
 task<> exscan(Channel net, Data data, Op op) {
   const int next = pattern::prefix(net.rank(), net.size()).dest(0);

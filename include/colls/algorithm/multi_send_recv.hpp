@@ -2,22 +2,23 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// multi_send_recv: exchanges in which a rank sends to and receives from many ranks at once. They
-// are a single operation on transports that support this, else one operation per message.
+// multi_send_recv: exchanges in which a rank sends to and receives from many ranks at once. An
+// exchange is a single operation on transports that support such operations. On other transports it
+// consists of one operation per message.
 
 #include <colls/channel/channel.hpp>
 
 namespace colls::multi_send_recv {
 
-/// Returns all ranks, or one rank, as the peers of an exchange. No rank sends to itself, even if it
-/// is in the range.
+/// Returns the range of all ranks, or of one rank, for the peers of an exchange. An exchange
+/// ignores the calling rank, even if the rank is in the range.
 template <channel Channel>
 pattern::rank_range all_ranks(const Channel& net) {
   return {0, net.size()};
 }
 inline pattern::rank_range one_rank(int rank) { return {rank, rank + 1}; }
 
-/// Does the same as `exchange`, on transports that have no single operation for it.
+/// Runs an exchange on a transport that has no single operation for an exchange.
 template <channel Channel>
 task<> exchange_by_messages(Channel net, multi_send_buffers sends, multi_recv_buffers recvs) {
   const auto for_each_peer = [&](const auto& side, const auto& make) {
@@ -31,8 +32,8 @@ task<> exchange_by_messages(Channel net, multi_send_buffers sends, multi_recv_bu
   const auto recv = [&](int peer) { return net.recv(peer, recvs.buffer_for(peer)); };
   co_await when_all(for_each_peer(sends, send), for_each_peer(recvs, recv));
 }
-/// Sends the messages of `sends` and receives the messages of `recvs`. Completes when all of them
-/// are done.
+/// Returns an operation that sends the messages of `sends` and receives the messages of `recvs`.
+/// The operation completes when all messages have been sent and received.
 template <channel Channel>
 [[gnu::always_inline]] inline auto exchange(Channel net, const multi_send_buffers& sends,
                                             const multi_recv_buffers& recvs) {
@@ -42,16 +43,16 @@ template <channel Channel>
     return exchange_by_messages(net, sends, recvs);
   }
 }
-/// Sends `own` to all other ranks. Afterwards block r of `blocks` holds what rank r sent, except
-/// for this rank's own block.
+/// Returns an operation that sends `own` to all other ranks. Afterwards block r of `blocks` holds
+/// what rank r sent, for every rank r except this rank.
 template <channel Channel>
 [[gnu::always_inline]] inline auto exchange_with_all(Channel net, const_bytes own,
                                                      std::byte* blocks) {
   return exchange(net, multi_send_buffers::same(all_ranks(net), own),
                   multi_recv_buffers::blocks(all_ranks(net), {blocks, own.size}));
 }
-/// Sends `own` to all ranks above this one. Afterwards block r of `blocks` holds what rank r sent,
-/// for each rank r below this one.
+/// Returns an operation that sends `own` to all ranks above this rank. Afterwards block r of
+/// `blocks` holds what rank r sent, for every rank r below this rank.
 template <channel Channel>
 [[gnu::always_inline]] inline auto exchange_upwards(Channel net, const_bytes own,
                                                     std::byte* blocks) {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// neighbour_exchange: an all_gather in which each rank exchanges chunks with its two neighbours
-// alternately.
+// neighbour_exchange: an all_gather in which each rank exchanges chunks alternately with its lower
+// and its upper neighbour.
 
 #include <colls/base/partition.hpp>
 #include <colls/base/pattern.hpp>
@@ -11,10 +11,10 @@
 
 namespace colls::neighbour_exchange {
 
-/// Before the call, rank r holds chunk r at its position in `data`. Afterwards every rank holds all
-/// chunks. The number of ranks p must be even. Takes p/2 rounds, in which a rank sends one chunk in
-/// the first round and two chunks in each later round. Chen, Zhang, Yuan, "Performance evaluation
-/// of allgather algorithms on terascale Linux cluster with fast Ethernet" (2005).
+/// Before the call, chunk r of `data` on rank r holds the data of rank r. Afterwards every rank
+/// holds all chunks. The number of ranks p must be even. Takes p/2 rounds. A rank sends one chunk
+/// in the first round and two chunks in each later round. See Chen, Zhang, Yuan, "Performance
+/// evaluation of allgather algorithms on terascale Linux cluster with fast Ethernet" (2005).
 template <channel Channel, buffer Data>
 task<> all_gather(Channel net, Data data, partition parts) {
   const pattern::neighbours pair(net.rank(), net.size());

@@ -3,8 +3,8 @@
 #pragma once
 
 // pairwise: all_to_all and reduce_scatter in which each rank exchanges data with one peer after the
-// other. Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in
-// MPICH" (2005). p is the number of ranks.
+// other. See Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in
+// MPICH" (2005). Below, p is the number of ranks.
 
 #include <colls/algorithm/typed_view.hpp>
 #include <colls/base/partition.hpp>
@@ -13,10 +13,10 @@
 
 namespace colls::pairwise {
 
-/// Afterwards chunk i of `out` holds the chunk that rank i's `in` had for this rank. `in` is only
-/// read and does not overlap `out`. Chunk i of this rank's `in_parts` is as long as this rank's
-/// chunk of the `out_parts` on rank i. Takes p-1 rounds, in each of which a rank sends one message
-/// and receives one. Every byte travels once.
+/// Afterwards chunk i of `out` on rank r holds chunk r of `in` on rank i. `in` is only read and
+/// must not overlap `out`. Chunk i of `in_parts` on rank r must be as long as chunk r of
+/// `out_parts` on rank i. Takes p-1 rounds, in each of which a rank sends one message and receives
+/// one. Every byte is sent only once.
 template <channel Channel, buffer Data>
 task<> all_to_all(Channel net, Data in, partition in_parts, Data out, partition out_parts) {
   const pattern::ring ring(net.rank(), net.size());
@@ -31,10 +31,10 @@ task<> all_to_all(Channel net, Data in, partition in_parts, Data out, partition 
   }
 }
 
-/// Afterwards `out` on rank r holds chunk r of the sum over all ranks. The sum is folded in rank
-/// order, so the operation need not commute. `in` is only read, and `out` may be exactly this
-/// rank's chunk of `in`. Takes p-1 rounds, in each of which a rank sends one message and receives
-/// one. Every chunk travels once.
+/// Afterwards `out` on rank r holds chunk r of the sum of all ranks' `in`. The sum is folded in
+/// rank order, so the operation need not commute. `out` may be exactly this rank's chunk of `in`.
+/// Apart from that, `in` is only read. Takes p-1 rounds, in each of which a rank sends one message
+/// and receives one. Every chunk is sent only once.
 template <channel Channel, buffer Data, class Op>
 task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
   const pattern::ring ring(net.rank(), net.size());
@@ -44,9 +44,9 @@ task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
   scratch memory = net.scratch_like(own, is_last ? 0 : own.size());
   const Data upper = typed_view(own, memory.data(), own.size());
   Data lower = own;
-  // Chunks arrive in descending order of their ranks: first from the ranks below this one, then
-  // from the highest rank down to the rank above this one. The chunks of the ranks above are summed
-  // in `upper`.
+  // First the chunks of the ranks below this rank arrive, in descending order of ranks, and then
+  // the chunks of the ranks above this rank, also in descending order. The chunks of the ranks
+  // above are summed in `upper`, and `lower` is the sum of the other chunks.
   for (int step = 1; step < ring.size; ++step) {
     const int dest = ring.ahead(step);
     const int source = ring.behind(step);

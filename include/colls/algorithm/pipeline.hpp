@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// pipeline: the parts that chains and binary trees share. A buffer is cut into segments that follow
-// each other through the chain or tree. Several segments are in flight at a time, one in each lane.
-// A lane handles one segment after another, with the same coroutine that could handle a whole
-// buffer.
+// pipeline: the functions that the algorithms on chains and on binary trees share. A buffer is cut
+// into segments that follow each other through the chain or tree. Several segments are in flight at
+// a time, one in each lane. A lane handles one segment after another. A coroutine handles a segment
+// as if the segment were a whole buffer.
 
 #include <colls/algorithm/typed_view.hpp>
 #include <colls/base/partition.hpp>
@@ -14,7 +14,8 @@
 
 namespace colls::pipeline {
 
-/// Runs `piece(lane, offset, count)` for every segment of a buffer like `data`.
+/// Cuts a buffer of the length of `data` into segments, and runs `piece(lane, offset, count)` for
+/// each segment.
 template <channel Channel, buffer Data, class Piece>
 task<> in_segments(Channel net, const Data& data, Piece piece) {
   const int segments = net.segments(bytes(data).size);
@@ -25,9 +26,10 @@ task<> in_segments(Channel net, const Data& data, Piece piece) {
   return run_in_lanes(net, net.width(), segments, segment);
 }
 
-/// Sends data up to the root. Afterwards `out` of the rank without a parent holds the sum of all
-/// ranks, where each rank combines left (+) own (+) right. Elsewhere `out` is ignored. `in` is only
-/// read, and may be `out`.
+/// Reduces the inputs of all ranks on their way up to the root, which is the rank without a parent.
+/// Each rank computes left (+) own (+) right from the sums of its children and its own input.
+/// Afterwards `out` of the root holds the sum of all ranks' `in`. `out` of the other ranks is
+/// ignored. `in` may be the same buffer as `out`; otherwise it is only read.
 template <channel Channel, buffer Data, class Op>
 task<> up(Channel net, Data in, Data out, pattern::in_order_node node, Op op) {
   const bool is_inner = node.parent >= 0 && (node.left >= 0 || node.right >= 0);
@@ -49,8 +51,8 @@ task<> up(Channel net, Data in, Data out, pattern::in_order_node node, Op op) {
   }
 }
 
-/// Sends data down from the root. Afterwards `data` of every rank holds what `data` of the rank
-/// without a parent held.
+/// Sends data down from the root, which is the rank without a parent. Afterwards `data` of every
+/// rank holds what `data` of the root held.
 template <channel Channel, buffer Data>
 task<> down(Channel net, Data data, pattern::in_order_node node) {
   if (node.parent >= 0) co_await net.recv(node.parent, bytes(data));

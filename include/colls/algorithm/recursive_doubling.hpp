@@ -2,13 +2,14 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// recursive_doubling: collectives in which partners exchange all the data that they hold, so that
-// the amount doubles in every round. They take few rounds and suit short buffers. Thakur,
-// Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005).
+// recursive_doubling: collectives for short buffers, which take few rounds. In every round, a rank
+// exchanges all the data that it holds with a partner. So a rank holds the data of twice as many
+// ranks after each round. See Thakur, Rabenseifner, Gropp, "Optimization of collective
+// communication operations in MPICH" (2005).
 //
-// Sums alternate between the caller's buffer and one scratch buffer, because the message to the
-// partner still reads the old sum while the new one is written. p is the number of ranks, and 2^k
-// is the largest power of two that is not greater than p.
+// Partial sums lie alternately in the caller's buffer and in a scratch buffer, because the old sum
+// is still being sent to the partner while the new sum is written. Below, p is the number of ranks,
+// and 2^k is the largest power of two that is not greater than p.
 
 #include <colls/algorithm/typed_view.hpp>
 #include <colls/base/partition.hpp>
@@ -17,10 +18,11 @@
 
 namespace colls::recursive_doubling {
 
-/// Afterwards every rank holds the same sum in `data`. The sum is folded in rank order, so the
-/// operation need not commute. Takes k rounds, in which a rank sends the whole buffer. If p is not
-/// a power of two, p - 2^k ranks first send their input to a neighbour and receive the sum from the
-/// neighbour at the end, which takes two more rounds.
+/// Afterwards `data` of every rank holds the sum of the inputs of all ranks, with the same bits on
+/// all ranks. The sum is folded in rank order, so the operation need not commute. Takes k rounds,
+/// in each of which a rank sends the whole buffer. If p is not a power of two, p - 2^k ranks first
+/// send their input to a neighbour and receive the sum from the neighbour at the end, which takes
+/// two more rounds.
 template <channel Channel, buffer Data, class Op>
 task<> all_reduce(Channel net, Data data, Op op) {
   const pattern::hypercube cube(net.rank(), net.size());
@@ -43,10 +45,10 @@ task<> all_reduce(Channel net, Data data, Op op) {
   if (cube.fold_source >= 0) co_await net.send(cube.fold_source, bytes(data));
 }
 
-/// Before the call, rank r holds chunk r at its position in `data`. Afterwards every rank holds all
-/// chunks. Takes k rounds. If p is a power of two, a rank sends (p-1)/p of the buffer in total.
-/// Otherwise two more rounds are needed, in which p - 2^k ranks first send one chunk to a neighbour
-/// and at the end receive the whole buffer from the neighbour.
+/// Before the call, chunk r of `data` on rank r holds the data of rank r. Afterwards every rank
+/// holds all chunks. Takes k rounds. If p is a power of two, a rank sends (p-1)/p of the buffer in
+/// total. Otherwise two more rounds are needed, in which p - 2^k ranks first send one chunk to a
+/// neighbour and at the end receive the whole buffer from the neighbour.
 template <channel Channel, buffer Data>
 task<> all_gather(Channel net, Data data, partition parts) {
   const pattern::hypercube cube(net.rank(), net.size());
@@ -65,8 +67,8 @@ task<> all_gather(Channel net, Data data, partition parts) {
   if (cube.fold_source >= 0) co_await net.send(cube.fold_source, bytes(data));
 }
 
-/// Computes a prefix sum. Before the call, `sum` holds this rank's part. Returns whichever of the
-/// buffers `sum` and `spare` holds the sum over the ranks up to this one.
+/// Computes the sum of the inputs of rank 0 to this rank. Before the call, `sum` holds the input of
+/// this rank. Overwrites `sum` and `spare`, and returns the one that holds the result.
 template <channel Channel, buffer Data, class Op>
 task<Data> running_sum(Channel net, Data sum, Data spare, Op op) {
   const pattern::prefix line(net.rank(), net.size());
@@ -86,9 +88,9 @@ task<Data> running_sum(Channel net, Data sum, Data spare, Op op) {
   co_return sum;
 }
 
-/// Afterwards `data` on rank r holds the sum over ranks 0 to r. The sum is folded in rank order, so
-/// the operation need not commute. Takes ceil(log2 p) rounds, in each of which a rank sends the
-/// whole buffer at most once. Hillis, Steele, "Data parallel algorithms" (1986).
+/// Afterwards `data` on rank r holds the sum of the inputs of ranks 0 to r. The sum is folded in
+/// rank order, so the operation need not commute. Takes ceil(log2 p) rounds, in each of which a
+/// rank sends the whole buffer at most once. See Hillis, Steele, "Data parallel algorithms" (1986).
 template <channel Channel, buffer Data, class Op>
 task<> scan(Channel net, Data data, Op op) {
   scratch memory = net.scratch_like(data, net.size() > 1 ? data.size() : 0);
@@ -97,9 +99,9 @@ task<> scan(Channel net, Data data, Op op) {
   net.copy(bytes(data), bytes(sum));
 }
 
-/// Afterwards `data` on rank r holds the sum over ranks 0 to r-1, folded in rank order. `data` on
-/// rank 0 is unchanged. First every rank sends its input to the next rank, and then ranks 1 to p-1
-/// do a scan. Takes 1 + ceil(log2(p-1)) rounds.
+/// Afterwards `data` on rank r holds the sum of the inputs of ranks 0 to r-1, folded in rank order.
+/// `data` on rank 0 is unchanged. First every rank sends its input to the next rank. Then ranks 1
+/// to p-1 do a scan of the inputs that they have received. Takes 1 + ceil(log2(p-1)) rounds.
 template <channel Channel, buffer Data, class Op>
 task<> exscan(Channel net, Data data, Op op) {
   const pattern::prefix line(net.rank(), net.size());

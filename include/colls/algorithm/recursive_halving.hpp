@@ -2,10 +2,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// recursive_halving: reductions in which partners exchange halves of the vector that they still
-// have to reduce, so that few rounds move few bytes. Rabenseifner, "Optimization of collective
-// reduction operations" (2004). p is the number of ranks, and 2^k is the largest power of two that
-// is not greater than p.
+// recursive_halving: reductions that take few rounds and send few bytes. In every round, a rank
+// sends one half of the vector that it still has to reduce to a partner, and adds the data from the
+// partner to the other half. See Rabenseifner, "Optimization of collective reduction operations"
+// (2004). Below, p is the number of ranks, and 2^k is the largest power of two that is not greater
+// than p.
 
 #include <colls/algorithm/typed_view.hpp>
 #include <colls/base/partition.hpp>
@@ -14,11 +15,11 @@
 
 namespace colls::recursive_halving {
 
-/// Afterwards `out` on rank r holds chunk r of the sum over all ranks. `in` is only read, and `out`
-/// may be exactly this rank's chunk of `in`. Takes k rounds, in which a rank sends (p-1)/p of the
-/// buffer in total. If p is not a power of two, p - 2^k ranks first send their whole buffer to a
-/// neighbour and receive their chunk from the neighbour at the end. The operation must commute,
-/// because distant ranks are summed before close ones.
+/// Afterwards `out` on rank r holds chunk r of the sum of all ranks' `in`. `out` may be exactly
+/// this rank's chunk of `in`. Apart from that, `in` is only read. Takes k rounds, in which a rank
+/// sends (p-1)/p of the buffer in total. If p is not a power of two, p - 2^k ranks first send their
+/// whole buffer to a neighbour and receive their chunk from the neighbour at the end. The operation
+/// must commute, because the inputs of distant ranks are summed before those of neighbours.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
@@ -30,8 +31,8 @@ task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
   }
   chunks sum(in, parts);
   if (net.size() == 1) net.copy(bytes(out), bytes(in));
-  // `work` holds the partial sums from the first received message on. The last sum, if it is a
-  // single chunk, is written to `out` instead.
+  // From the first received message on, the partial sums lie in `work`. Only the sum of the last
+  // round is written to `out` instead, if it is a single chunk.
   const bool is_fold_dest = cube.fold_source >= 0;
   const pattern::rank_range summed =
       cube.held(is_fold_dest || cube.rounds < 1 ? cube.rounds : cube.rounds - 1);
@@ -56,10 +57,11 @@ task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
   net.copy(bytes(out), bytes(sum[net.rank()]));
 }
 
-/// Afterwards every rank holds the same sum in `data`. The sum is folded in rank order, so the
-/// operation need not commute. Does a reduce_scatter that begins between neighbours, and then the
-/// same rounds in reverse order. These are 2k rounds, in which a rank sends 2(p-1)/p of the buffer
-/// in total. If p is not a power of two, p - 2^k ranks first send their input to a neighbour and
+/// Afterwards `data` of every rank holds the sum of the inputs of all ranks, with the same bits on
+/// all ranks. The sum is folded in rank order, so the operation need not commute. First does a
+/// reduce_scatter in k rounds, which begin with exchanges between neighbours. Then does the rounds
+/// in reverse order to gather the sums. In these 2k rounds, a rank sends 2(p-1)/p of the buffer in
+/// total. If p is not a power of two, p - 2^k ranks first send their input to a neighbour and
 /// receive the sum from the neighbour at the end.
 template <channel Channel, buffer Data, class Op>
 task<> all_reduce(Channel net, Data data, Op op) {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// reduce_scatter_gather: a reduce of long buffers, which does a reduce_scatter and then a gather.
+// reduce_scatter_gather: a reduce for long buffers, which does a reduce_scatter and then a gather.
 
 #include <colls/algorithm/binomial_tree.hpp>
 #include <colls/algorithm/circulant.hpp>
@@ -10,11 +10,11 @@
 
 namespace colls::reduce_scatter_gather {
 
-/// Afterwards `out` of the root holds the sum; elsewhere `out` is ignored. `in` is only read, and
-/// may be `out` on the root. Every rank reduces a chunk over the circulant graph, and then the
-/// chunks are gathered over a binomial tree. The operation must commute. Rabenseifner,
-/// "Optimization of collective reduction operations" (2004), uses recursive halving for the first
-/// part.
+/// Afterwards `out` of the root holds the sum of all ranks' `in`. `out` of the other ranks is
+/// ignored. On the root, `in` may be the same buffer as `out`; otherwise `in` is only read. First a
+/// reduce_scatter over a circulant graph leaves one chunk of the sum on every rank. Then the root
+/// gathers the chunks over a binomial tree. The operation must commute. Rabenseifner, "Optimization
+/// of collective reduction operations" (2004), uses recursive halving for the reduce_scatter.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> reduce(Channel net, Data in, Data out, int root, Op op) {

@@ -2,13 +2,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// ring: collectives in which each rank sends only to the next rank, for long buffers. They send the
-// fewest bytes possible. Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
-// workstations" (2009).
+// ring: collectives in which each rank sends only to the next rank, for long buffers. No algorithm
+// can send fewer bytes. See Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for clusters
+// of workstations" (2009).
 //
 // A chunk is cut into segments, and several segments are in flight at a time, one in each lane. A
-// lane handles one segment after another, with the same coroutine that could handle whole chunks. p
-// is the number of ranks.
+// lane handles one segment after another. A coroutine handles segments as if they were whole
+// chunks. Below, p is the number of ranks.
 
 #include <colls/algorithm/typed_view.hpp>
 #include <colls/base/partition.hpp>
@@ -17,11 +17,11 @@
 
 namespace colls::ring {
 
-/// Afterwards chunk r of `out` on rank r holds chunk r of the sum over all ranks. The contents of
-/// the other chunks of `out` are unspecified. `in` is only read, and may be `out`. Takes p-1
-/// rounds, in which a rank sends (p-1)/p of the buffer in total. The operation must commute,
-/// because the fold of each chunk starts at a different rank. Runs in one lane, and `parts` may
-/// describe one segment of the chunks.
+/// Afterwards chunk r of `out` on rank r holds chunk r of the sum of all ranks' `in`. The contents
+/// of the other chunks of `out` are unspecified. `in` may be the same buffer as `out`; otherwise it
+/// is only read. Takes p-1 rounds, in which a rank sends (p-1)/p of the buffer in total. The
+/// operation must commute, because the fold of each chunk starts at a different rank. Uses only the
+/// lane of `net`. `parts` may describe one segment of each chunk (see `partition::segment`).
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> reduce_scatter_to_chunks(Channel net, Data in, Data out, partition parts, Op op) {
@@ -30,8 +30,8 @@ task<> reduce_scatter_to_chunks(Channel net, Data in, Data out, partition parts,
   const chunks chunk(out, parts);
   if (net.size() == 1) net.copy(bytes(chunk[0]), bytes(own[0]));
   for (int step = 1; step < net.size(); ++step) {
-    // Sends the partial sum of the previous step, or a chunk of this rank's input in the first
-    // step.
+    // In the first step, this rank sends a chunk of its input. In each later step, it sends the
+    // partial sum of the step before.
     const Data partial = step == 1 ? own[ring.behind(step)] : chunk[ring.behind(step)];
     const Data own_part = own[ring.behind(step + 1)];
     const Data sum = chunk[ring.behind(step + 1)];
@@ -40,9 +40,9 @@ task<> reduce_scatter_to_chunks(Channel net, Data in, Data out, partition parts,
   }
 }
 
-/// Afterwards `out` on rank r holds chunk r of the sum over all ranks. `in` is only read, and `out`
-/// may be exactly this rank's chunk of `in`. Partial sums alternate between two scratch buffers.
-/// Runs in one lane.
+/// Afterwards `out` on rank r holds chunk r of the sum of all ranks' `in`. `out` may be exactly
+/// this rank's chunk of `in`. Apart from that, `in` is only read. Partial sums lie alternately in
+/// two scratch buffers. Uses only the lane of `net`.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> reduce_scatter_segment(Channel net, Data in, Data out, partition parts, Op op) {
@@ -62,9 +62,9 @@ task<> reduce_scatter_segment(Channel net, Data in, Data out, partition parts, O
   }
 }
 
-/// Afterwards `out` on rank r holds chunk r of the sum over all ranks. `in` is only read, and `out`
-/// may be exactly this rank's chunk of `in`. Takes p-1 rounds, in which a rank sends all of `in`
-/// except one chunk. The operation must commute.
+/// Afterwards `out` on rank r holds chunk r of the sum of all ranks' `in`. `out` may be exactly
+/// this rank's chunk of `in`. Apart from that, `in` is only read. Takes p-1 rounds, in which a rank
+/// sends all chunks except one. The operation must commute.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
@@ -78,8 +78,8 @@ task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
   co_await run_in_lanes(net, net.width(), segments, piece);
 }
 
-/// Sends each chunk once around the ring, beginning at the rank that holds the chunk. Runs in one
-/// lane.
+/// Sends each chunk once around the ring, beginning at the rank that holds the chunk. Uses only the
+/// lane of `net`.
 template <channel Channel, buffer Data>
 task<> all_gather_segment(Channel net, Data data, partition parts) {
   const pattern::ring ring(net.rank(), net.size());
@@ -90,8 +90,9 @@ task<> all_gather_segment(Channel net, Data data, partition parts) {
   }
 }
 
-/// Before the call, rank r holds chunk r at its position in `data`. Afterwards every rank holds all
-/// chunks. Takes p-1 rounds, in which a rank sends all chunks except that of the next rank.
+/// Before the call, chunk r of `data` on rank r holds the data of rank r. Afterwards every rank
+/// holds all chunks. Takes p-1 rounds, in which a rank sends all chunks except the chunk of the
+/// next rank.
 template <channel Channel, buffer Data>
 task<> all_gather(Channel net, Data data, partition parts) {
   const int segments = net.segments(parts.longest() * element_size(data));
@@ -101,9 +102,10 @@ task<> all_gather(Channel net, Data data, partition parts) {
   co_await run_in_lanes(net, net.width(), segments, piece);
 }
 
-/// Afterwards every rank holds the same sum in `out`. `in` is only read, and may be `out`. Takes
-/// 2(p-1) rounds, in which a rank sends 2(p-1)/p of the buffer in total. No all_reduce sends less.
-/// The operation must commute.
+/// Afterwards `out` of every rank holds the sum of all ranks' `in`, with the same bits on all
+/// ranks. `in` may be the same buffer as `out`; otherwise it is only read. Takes 2(p-1) rounds, in
+/// which a rank sends 2(p-1)/p of the buffer in total. No all_reduce can send fewer bytes. The
+/// operation must commute.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> all_reduce_out_of_place(Channel net, Data in, Data out, Op op) {
@@ -117,7 +119,8 @@ task<> all_reduce_out_of_place(Channel net, Data in, Data out, Op op) {
   co_await run_in_lanes(net, net.width(), segments, piece);
 }
 
-/// Afterwards every rank holds the same sum in `data`. The operation must commute.
+/// Afterwards `data` of every rank holds the sum of the inputs of all ranks, with the same bits on
+/// all ranks. The operation must commute.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> all_reduce(Channel net, Data data, Op op) {

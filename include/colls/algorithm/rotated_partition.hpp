@@ -11,14 +11,15 @@
 
 namespace colls {
 
-/// A partition in the circular order first, first + 1, .... Block i is the chunk of rank first + i,
-/// modulo the number of ranks.
+/// A partition whose chunks are in a circular order of ranks that begins with `first`. Block i is
+/// the chunk of rank `first` + i, modulo the number of ranks.
 class rotated_partition {
  public:
   rotated_partition(partition parts, int first)
       : parts_(parts), first_(first), start_(parts.offset(first)), wrap_(parts.total() - start_) {}
 
-  /// Returns the number of elements in the blocks before block i. i may be one past the last block.
+  /// Returns the number of elements in the blocks before block `i`. `i` may be the number of
+  /// blocks.
   std::size_t offset(int i) const {
     const int rank = first_ + i;
     return rank <= parts_.ranks() ? parts_.offset(rank) - start_
@@ -29,8 +30,8 @@ class rotated_partition {
     return offset(blocks.last) - offset(blocks.first);
   }
 
-  /// A range of blocks in a buffer that is in rank order. The range is one piece, or two pieces if
-  /// it wraps around the end of the buffer.
+  /// A range of blocks in a buffer whose chunks are in rank order. The range is one piece, or two
+  /// pieces if it wraps around the end of the buffer.
   template <buffer Data>
   struct wrapped_range {
     Data head;
@@ -46,13 +47,13 @@ class rotated_partition {
     return {all.subspan(start_ + start, head_end - start), all.subspan(0, end - head_end)};
   }
 
-  /// Copies all chunks from rank order to this order.
+  /// Copies all chunks from a buffer in rank order to `dest`, which gets the circular order.
   template <channel Channel, buffer Data>
   void rotate(const Channel& net, const Data& dest, const Data& in_rank_order) const {
     net.copy(bytes(dest.subspan(0, wrap_)), bytes(in_rank_order.subspan(start_, wrap_)));
     net.copy(bytes(dest.subspan(wrap_, start_)), bytes(in_rank_order.subspan(0, start_)));
   }
-  /// Copies all chunks from this order to rank order.
+  /// Copies all chunks from `source`, which has the circular order, to a buffer in rank order.
   template <channel Channel, buffer Data>
   void unrotate(const Channel& net, const Data& in_rank_order, const Data& source) const {
     net.copy(bytes(in_rank_order.subspan(start_, wrap_)), bytes(source.subspan(0, wrap_)));
@@ -62,8 +63,8 @@ class rotated_partition {
  private:
   partition parts_;
   int first_;
-  std::size_t start_;  // the number of elements before block 0, in rank order
-  std::size_t wrap_;   // the number of elements from block 0 to the end
+  std::size_t start_;  // the number of elements before the chunk of `first`, in rank order
+  std::size_t wrap_;   // the number of elements from that chunk to the end
 };
 
 }  // namespace colls

@@ -2,17 +2,17 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// scatter_all_gather: a broadcast of long buffers, which does a scatter and then an all_gather.
+// scatter_all_gather: a broadcast for long buffers, which does a scatter and then an all_gather.
 
 #include <colls/algorithm/binomial_tree.hpp>
 #include <colls/algorithm/ring.hpp>
 
 namespace colls::scatter_all_gather {
 
-/// Afterwards `data` of every rank holds what `data` of the root held. First every rank receives a
-/// chunk over a binomial tree, and then all chunks travel around the ring. Barnett, Gupta, Payne,
-/// Shuler, van de Geijn, Watts, "Building a high-performance collective communication library"
-/// (1994).
+/// Afterwards `data` of every rank holds what `data` of the root held. First a scatter over a
+/// binomial tree sends one chunk to every rank. Then an all_gather sends the chunks around a ring.
+/// See Barnett, Gupta, Payne, Shuler, van de Geijn, Watts, "Building a high-performance collective
+/// communication library" (1994).
 template <channel Channel, buffer Data>
 task<> broadcast(Channel net, Data data, int root) {
   const partition parts(data.size(), net.size());

@@ -11,11 +11,11 @@
 
 namespace colls {
 
-/// The values on which the choice of an algorithm may depend. All ranks have the same values,
-/// because the ranks compare them as part of a call's fingerprint.
+/// The values on which the choice of an algorithm may depend. They are part of the call's
+/// fingerprint, which the ranks compare, so the values are equal on all ranks.
 struct selection_query {
   collective operation = collective::none;
-  std::uint64_t bytes = 0;  // of the whole vector, or of one rank's for all_to_all
+  std::uint64_t bytes = 0;  // of the whole vector, or for all_to_all of one rank's vector
   int ranks = 1;
   bool commutative = true;
   order reduction_order = order::any;
@@ -29,7 +29,7 @@ class algorithm_set {
  public:
   constexpr void add(algorithm algo) { bits_ |= bit(algo); }
   constexpr bool has(algorithm algo) const { return (bits_ & bit(algo)) != 0; }
-  /// Calls `visitor(algorithm)` for each algorithm of the set, in the order of their numbers.
+  /// Calls `visitor(algorithm)` for each algorithm of the set, in the order of the enumerators.
   template <class Visitor>
   constexpr void for_each(const Visitor& visitor) const {
     for (int i = 1; i < 32; ++i) {

@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// shared_window: gives the ranks of one operation access to each other's buffers, as the windows of
-// MPI do, until the operation ends. A rank accesses a peer's buffer in shared memory that both map,
-// or reads a peer's private memory by cross memory attach (CMA), a system call.
+// shared_window: gives the ranks of one operation access to each other's buffers, as an MPI window
+// does, until the operation ends. A rank accesses a peer's buffer in shared memory that both
+// processes have mapped. It can also read a peer's private memory by cross memory attach (CMA),
+// which is a system call.
 
 #include <colls/algorithm/multi_send_recv.hpp>
 #include <colls/algorithm/typed_view.hpp>
@@ -18,19 +19,19 @@
 
 namespace colls::direct {
 
-/// What a rank sends to each peer before any data moves. It tells the peer where the rank's buffers
-/// lie. `in` and `out` are offsets in memory that the peer has mapped, or 0 for a buffer that the
-/// peer cannot access and whose data is sent by messages. `in` may also be an address in the rank's
-/// private memory, which the peer reads by CMA.
+/// The message that a rank sends to each peer before any data moves, to tell the peer where the
+/// rank's buffers lie. `in` and `out` are offsets in memory that the peer has mapped. An offset is
+/// 0 if the peer cannot access the buffer, whose data is then sent as a message. `in` may also be
+/// an address in the rank's private memory, which the peer reads by CMA.
 struct window_descriptor {
   std::uint64_t remote_key = 0;
   std::uint64_t in = 0;
   std::uint64_t out = 0;
 };
 
-/// The input and output of a rank as its peers access them. These are the buffers themselves if
-/// they lie in shared memory, else copies in a bounce buffer, if there is one. This object must
-/// outlive the window that exposes the buffers.
+/// The memory in which peers access a rank's input and output. It is the buffer itself if the
+/// buffer lies in shared memory or if no bounce buffer is available. Otherwise it is a copy of the
+/// buffer in a bounce buffer. This object must outlive the window that exposes the memory.
 template <channel Channel>
 class exposed_buffers {
   using memory_type = typename Channel::transport_type::bounce_buffer;
@@ -51,15 +52,16 @@ class exposed_buffers {
     bounces_in_ = !is_in_shared;
     bounces_out_ = !is_out_shared;
   }
-  /// Makes an object that uses no bounce buffer if there are only two ranks. A bounce buffer would
-  /// not pay then, because each rank would wait until its peer has made its copy.
+  /// Makes an object that uses no bounce buffer if there are only two ranks. With two ranks a
+  /// bounce buffer does not pay, because each rank would have to wait while its peer copies the
+  /// input to the bounce buffer.
   static exposed_buffers for_three_or_more(const Channel& net, const_bytes in,
                                            mutable_bytes out = {}) {
     if (net.size() > 2) return {net, in, out};
     return {in, out};
   }
 
-  /// Returns the memory that the window should expose.
+  /// Returns the memory in which peers read the input, or the part `part` of the input.
   const_bytes in() const { return bounces_in_ ? const_bytes(bounce_->data(), in_.size) : in_; }
   const_bytes in(const_bytes part) const {
     return bounces_in_ ? bounced(part.data - in_.data, part.size) : part;
@@ -67,21 +69,23 @@ class exposed_buffers {
   mutable_bytes out() const {
     return bounces_out_ ? mutable_bytes(bounce_->data(), out_.size) : out_;
   }
-  /// Returns the bounce buffer's copy of the input, or nothing if there is no copy. Only one peer
-  /// reads each part of the copy, so that peer may overwrite the part after reading.
+  /// Returns the copy of the input in the bounce buffer, or an empty range if there is no copy.
+  /// Each part of this copy is read by only one peer, so the peer may overwrite the part after
+  /// reading it.
   mutable_bytes writable_in() const { return writable_in(in_); }
   mutable_bytes writable_in(const_bytes part) const {
     return bounces_in_ ? bounced(part.data - in_.data, part.size) : mutable_bytes();
   }
   bool bounces_out() const { return bounces_out_; }
 
-  /// Copies a part of the input to the bounce buffer, if the input has a copy there.
+  /// Copies `part` of the input to the bounce buffer. Does nothing if peers read the input itself.
   void copy_in(const Channel& net, const_bytes part) const {
     if (!bounces_in_) return;
     net.copy(bounced(part.data - in_.data, part.size), part);
     net.record().bytes += part.size;
   }
-  /// Copies a part of the output from the bounce buffer, if the output has a copy there.
+  /// Copies `part` of the output from the bounce buffer. Does nothing if peers write to the output
+  /// itself.
   void copy_out(const Channel& net, mutable_bytes part) const {
     if (!bounces_out_) return;
     net.copy(part, bounced(part.data - out_.data, part.size));
@@ -102,25 +106,27 @@ class exposed_buffers {
   bool bounces_out_ = false;
 };
 
-/// One rank's part in an operation whose ranks access each other's buffers. No buffer is touched
-/// before this rank has received the descriptors of its peers, which also compares the fingerprints
-/// of all calls. After the destructor has returned, no peer writes to this rank's buffers, and a
-/// peer discards whatever it still reads from them. This holds even if the operation fails.
+/// One rank's part in an operation whose ranks access each other's buffers. This rank accesses no
+/// buffer of a peer before it has received the descriptors of its peers. The matching of these
+/// messages also compares the fingerprints of the calls. After the destructor has returned, no peer
+/// writes to this rank's buffers, and peers discard any data that they still read from these
+/// buffers. This holds even if the operation fails.
 template <channel Channel>
   requires shared_window_transport<typename Channel::transport_type>
 class shared_window {
   using transport_type = typename Channel::transport_type;
 
  public:
-  /// The approximate size of the pieces on which ranks work, which fit into the L1 cache. After
-  /// each piece, a rank checks whether all peers still expose their buffers.
+  /// The approximate size in bytes of the pieces in which a rank accesses the buffers of its peers.
+  /// A piece fits into the L1 cache. After each piece, the rank checks whether all peers still
+  /// expose their buffers.
   static constexpr std::size_t piece_bytes = 32 * 1024;
-  /// The number of bytes that one system call reads by CMA. Longer reads cost less per byte, as
-  /// long as they fit into a core's own cache.
+  /// The largest number of bytes that one system call reads by CMA. Longer reads cost less per
+  /// byte, as long as the data fits into a core's own cache.
   static constexpr std::size_t cma_block_bytes = 256 * 1024;
 
-  /// Makes a window in which `peer` may read `in(peer)` and write `out(peer)` of this rank.
-  /// `cma_readers` says which ranks may read an input in private memory.
+  /// Makes a window in which each peer may read the memory `in(peer)` of this rank and write to the
+  /// memory `out(peer)`. `cma_readers` says which ranks read an input that lies in private memory.
   template <std::invocable<int> In, std::invocable<int> Out>
   shared_window(Channel net, const In& in, const Out& out, readers cma_readers = readers::no_rank)
       : net_(net),
@@ -143,15 +149,15 @@ class shared_window {
       if (local.remote_key == 0) local = {};
     }
   }
-  /// Makes a window that exposes the same buffers to all peers.
+  /// Makes a window that exposes the same `in` and `out` to all peers.
   shared_window(Channel net, const_bytes in, const_bytes out,
                 readers cma_readers = readers::no_rank)
       : shared_window(net, [&](int) { return in; }, [&](int) { return out; }, cma_readers) {}
   shared_window(const shared_window&) = delete;
   shared_window& operator=(const shared_window&) = delete;
 
-  /// Exposes the input to no peer unless it can be exposed to all peers, so that every peer gets
-  /// the same answer. Must be called before `begin`.
+  /// Withdraws the input from all peers unless it is exposed to every peer, so that either all
+  /// peers or no peer can access the input. Must be called before `begin`.
   void expose_to_all_or_none() {
     const auto is_exposed = [](const window_descriptor& local) { return local.in != 0; };
     const auto peers = std::count_if(local_.begin(), local_.end(), is_exposed);
@@ -167,10 +173,12 @@ class shared_window {
     }
     return true;
   }
-  /// Returns whether the ranks may read inputs by CMA. That is the case if every rank exposes its
-  /// input to all other ranks and some input lies in private memory. `part(peer)` is the part of
-  /// this rank's input that `peer` then reads. If some rank does not expose its input, all inputs
-  /// in private memory are treated as not exposed, and messages carry their data.
+  /// Decides whether the ranks read inputs by CMA. All ranks make the same decision. Returns true
+  /// if every rank exposes its input to all other ranks and some input lies in private memory.
+  /// `part(peer)` must be the part of this rank's input that `peer` then reads. If some rank does
+  /// not expose its input, withdraws all inputs in private memory, whose data is then sent as
+  /// messages, and returns false. Must be called after `begin`, and only if all ranks have called
+  /// `expose_to_all_or_none`.
   template <class Part>
   bool all_use_cma(const Part& part) {
     if (!uses_cma() && std::none_of(local_.begin(), local_.end(), is_private)) return false;
@@ -190,11 +198,12 @@ class shared_window {
   /// Returns whether the input of some peer lies in that peer's private memory.
   bool uses_cma() const { return std::any_of(remote_.begin(), remote_.end(), is_private); }
 
-  /// Ends the operation without the exchange of `end`. May be called if all ranks know that no
-  /// buffer was accessed.
+  /// Ends the use of the window without the messages that `end` exchanges. May be called only if
+  /// all ranks know that no rank has accessed a buffer.
   void end_unused() { exposure_.complete(); }
 
-  /// The operation that exchanges the window descriptors and then maps the peers' buffers.
+  /// The operation that `begin` returns. It exchanges the window descriptors and then maps the
+  /// peers' buffers.
   template <class Extent>
   class key_exchange {
    public:
@@ -224,15 +233,17 @@ class shared_window {
                                                        multi_send_buffers(), multi_recv_buffers()))>
         messages_;
   };
-  /// Sends descriptors to the ranks `dests` and receives the descriptors of the ranks `sources`.
-  /// This rank touches at most `extent(peer)` bytes of each buffer of a peer.
+  /// Returns an operation that sends descriptors to the ranks `dests` and receives the descriptors
+  /// of the ranks `sources`. `extent(peer)` is the largest number of bytes that this rank will
+  /// access in a buffer of `peer`.
   template <class Extent>
   key_exchange<Extent> begin(const Extent& extent, pattern::rank_range dests,
                              pattern::rank_range sources) {
     return {*this, extent, multi_send_buffers::blocks(dests, block_of_rank_0(local_)),
             multi_recv_buffers::blocks(sources, block_of_rank_0(remote_))};
   }
-  /// Exchanges descriptors with all ranks. This rank touches at most `size` bytes of each buffer.
+  /// Returns an operation that exchanges descriptors with all ranks. `size` is the largest number
+  /// of bytes that this rank will access in a buffer of a peer.
   auto begin(std::size_t size) {
     const auto extent = [=](int) { return size; };
     return begin(extent, multi_send_recv::all_ranks(net_), multi_send_recv::all_ranks(net_));
@@ -255,17 +266,18 @@ class shared_window {
     return views_[index(peer)]->at(remote_[index(peer)].out, 0);
   }
 
-  /// Touches the cache lines of a part of `peer`'s input, if `peer` exposes that part for writing
-  /// (see `detail::touch_lines`). Must be called within an access epoch, after the last read of
-  /// that part.
+  /// Writes into the cache lines of a part of `peer`'s input, to speed up later transfers of these
+  /// lines (see `detail::touch_lines`). The contents of the part are lost. Does nothing unless
+  /// `peer` exposes its input for writing. Must be called within an access epoch, after the last
+  /// read of this part.
   void touch_input(int peer, std::size_t offset, std::size_t size) const {
     if (accesses_out(peer) && is_in_place(peer)) {
       detail::touch_lines(remote_out(peer) + offset, size);
     }
   }
 
-  /// A scope in which this rank may touch its peers' memory, if the object converts to true. The
-  /// object must not live across a suspension.
+  /// A scope in which this rank may access the mapped memory of its peers, provided that the object
+  /// converts to true. The object must be destroyed before the coroutine suspends.
   class access_epoch {
    public:
     explicit access_epoch(const shared_window& window) : window_(window) {
@@ -281,9 +293,9 @@ class shared_window {
       window_.for_each_view([](auto& view, const window_descriptor&) { view.leave(); });
     }
     explicit operator bool() const { return valid_; }
-    /// Returns whether the data read so far is what the peers exposed. A peer that aborts the
-    /// operation closes its remote key before it replaces the pages, so the key is then no longer
-    /// open.
+    /// Returns whether the data that this rank has read in this epoch is the data that the peers
+    /// exposed. A peer that aborts the operation closes its remote key before it replaces the
+    /// exposed pages, so the data is valid if all remote keys are still open.
     bool is_still_valid() const {
       std::atomic_thread_fence(std::memory_order_acquire);
       bool valid = valid_;
@@ -298,8 +310,9 @@ class shared_window {
     bool valid_ = true;
   };
 
-  /// Calls `work(first, count)` for all `count` elements, piece by piece, each within an access
-  /// epoch. Lets other operations of this thread run between some of the pieces.
+  /// Cuts `count` elements of `element` bytes into pieces, and calls `work(first, n)` for each
+  /// piece, within an access epoch. Lets other operations of this thread run after some of the
+  /// pieces. Throws if a peer has abandoned the operation.
   task<> for_each_piece(std::size_t count, std::size_t element,
                         function_ref<void(std::size_t, std::size_t)> work) {
     const std::size_t step = elements_in(piece_bytes, element);
@@ -322,21 +335,24 @@ class shared_window {
     }
   }
 
-  /// Copies elements of a peer's input, from byte `offset` on, to `dest`.
+  /// Copies elements of `peer`'s input to `dest`, beginning at byte `offset` of the input. May be
+  /// called only once for each element. If the input cannot be read by CMA, `end` receives the data
+  /// as a message instead.
   template <buffer Data>
   task<> get(Data dest, int peer, std::size_t offset = 0) {
     if (is_private(remote_[index(peer)])) return cma_get(bytes(dest), peer, offset);
     return get_mapped(dest, peer, offset, true);
   }
-  /// Copies elements that fit into the cache from a peer's input. The same elements may be read
-  /// again later. Returns false if the elements cannot be read.
+  /// Copies elements of `peer`'s input to `dest`, beginning at byte `offset` of the input. Unlike
+  /// `get`, permits later reads of the same elements, and returns false if the elements cannot be
+  /// read by CMA. The elements should fit into the cache.
   template <buffer Data>
   task<bool> get_block(Data dest, int peer, std::size_t offset) {
     if (is_private(remote_[index(peer)])) co_return co_await cma_read(bytes(dest), peer, offset);
     co_await get_mapped(dest, peer, offset, false);
     co_return true;
   }
-  /// Copies `source` to a peer's memory.
+  /// Copies `source` to `dest`, which is an address in the mapped memory of a peer.
   template <buffer Data>
   task<> put(std::byte* dest, Data source) {
     const std::size_t element = element_size(source);
@@ -346,8 +362,8 @@ class shared_window {
     co_await for_each_piece(source.size(), element, work);
   }
 
-  /// Counts `size` more bytes of work and returns whether other operations of this thread should
-  /// run now.
+  /// Adds `size` to the bytes that this rank has processed since it last yielded. Returns whether
+  /// other operations of this thread should run now.
   bool should_yield(std::size_t size) {
     bytes_since_yield_ += size;
     if (bytes_since_yield_ < yield_interval) return false;
@@ -388,8 +404,8 @@ class shared_window {
     exposure_.complete();
   }
 
-  /// Returns an operation that runs `make(peer)` concurrently for every other rank for which
-  /// `predicate(peer)` is true.
+  /// Returns an operation that concurrently runs the operations `make(peer)` for all other ranks
+  /// for which `predicate(peer)` is true.
   template <class Predicate, class Make>
   auto for_each_peer(const Predicate& predicate, const Make& make) const {
     using operation = detail::awaited<decltype(make(0))>;
@@ -408,10 +424,10 @@ class shared_window {
   static constexpr std::size_t yield_interval = 4 * 1024 * 1024;
 
   static std::size_t index(int peer) { return static_cast<std::size_t>(peer); }
-  /// The state of CMA between this rank and one peer, in both directions.
+  /// The state of the CMA reads between this rank and one peer, in both directions.
   struct cma_transfer {
     const_bytes exposed;
-    mutable_bytes missing;   // the destination of data that this rank could not read
+    mutable_bytes missing;   // the destination of data that this rank failed to read
     std::byte is_missing{};  // nonzero if the peer must send that data
     std::byte is_wanted{};   // nonzero if this rank must send `exposed`
   };
@@ -458,9 +474,9 @@ class shared_window {
     co_await for_each_piece(dest.size(), element, work);
   }
 
-  // Reads from a peer's private memory. Returns false if the data cannot be read. The data is what
-  // the peer exposed if the remote key is still open after the read, because a peer that aborts the
-  // operation first closes the key.
+  // Reads from a peer's private memory by CMA. Returns false if the memory cannot be read. A peer
+  // that aborts the operation closes its remote key before it releases the memory. Therefore the
+  // data is valid only if the key is still open after the read.
   task<bool> cma_read(mutable_bytes dest, int peer, std::size_t offset) {
     const window_descriptor& remote = remote_[index(peer)];
     const auto& view = *views_[index(peer)];
@@ -494,8 +510,9 @@ class shared_window {
     co_await when_all(for_each_peer(is_wanted, send), for_each_peer(is_missing, recv));
   }
 
-  // Called after a peer has abandoned the operation. This receive never gets a message, and fails
-  // with the reason when the peer's revocation arrives.
+  // Called after a peer has abandoned the operation. Waits until the peer's revocation of the
+  // communicator arrives, and then throws the error that the revocation contains. No message is
+  // ever sent on this lane, so the receive can only fail.
   task<> await_revocation(int peer) { co_await net_.lane(unused_lane).recv(peer, mutable_bytes()); }
 
   static mutable_bytes block_of_rank_0(list<window_descriptor>& all) {

@@ -33,30 +33,31 @@
 
 namespace colls {
 
-/// What an algorithm requires of the operation or of the number of ranks, beyond what its
-/// collective requires.
+/// A requirement of an algorithm on the operation or on the number of ranks, in addition to the
+/// requirements of the collective itself.
 enum class needs : std::uint8_t { nothing, commutative, even_ranks };
 
 /// The description of one algorithm of a collective.
 struct algorithm_info {
   algorithm id = algorithm::automatic;
   needs requirement = needs::nothing;
-  order reduction_order = order::any;  // `order::rank` if sums have the bits of the sequential sum
+  order reduction_order = order::any;  // `rank` if results are those of a sequential reduction
 };
 
 namespace detail {
 
-/// Passes a channel type to a generic lambda.
+/// A tag that passes a channel type to a generic lambda.
 template <class Channel>
 struct channel_tag {};
 
-// Expands to a lambda that returns the address of the algorithm for a channel type. The algorithm
-// is instantiated only for the channel types with which the lambda is called.
+// Expands to a lambda that takes a `channel_tag` and returns a pointer to the algorithm's function
+// for this channel type. The function is instantiated only for the channel types with which the
+// lambda is called.
 #define COLLS_ALGORITHM(...) []<class Channel>(channel_tag<Channel>) { return &__VA_ARGS__; }
 
-/// Calls `visitor(algorithm_info, address)` for each algorithm of the collective that works on
-/// every transport. `address(channel_tag<Channel>())` returns a pointer to the algorithm's
-/// function.
+/// Calls `visitor(info, address)` for each algorithm of the collective `What` that works on every
+/// transport. `info` is the `algorithm_info`, and `address(channel_tag<Channel>())` returns a
+/// pointer to the algorithm's function.
 template <collective What, class Visitor>
 constexpr void for_each_algorithm(Visitor visitor) {
   using op = any_op;
@@ -154,7 +155,8 @@ constexpr void for_each_algorithm(Visitor visitor) {
   }
 }
 
-/// Calls `visitor` in the same way for the algorithms that require `completion_barrier_transport`.
+/// Does the same as `for_each_algorithm` for the algorithms that work only on a transport with a
+/// completion barrier (see `completion_barrier_transport`).
 template <collective What, class Visitor>
 constexpr void for_each_last_arriver_algorithm(Visitor visitor) {
   if constexpr (What == collective::barrier) {
@@ -167,7 +169,8 @@ constexpr void for_each_last_arriver_algorithm(Visitor visitor) {
   }
 }
 
-/// Calls `visitor` in the same way for the algorithms that require `shared_window_transport`.
+/// Does the same as `for_each_algorithm` for the algorithms that work only on a transport with
+/// shared windows (see `shared_window_transport`).
 template <collective What, class Visitor>
 constexpr void for_each_window_algorithm(Visitor visitor) {
   using op = any_op;
@@ -215,7 +218,8 @@ constexpr void for_each_window_algorithm(Visitor visitor) {
 
 #undef COLLS_ALGORITHM
 
-/// Calls `visitor.operator()<What>()`, where `What` is `coll` as a template argument.
+/// Calls `visitor.operator()<What>()`, where the template argument `What` has the value of `coll`.
+/// Does nothing if `coll` is an operation without algorithms, such as a send.
 template <class Visitor>
 constexpr void with_collective(collective coll, Visitor visitor) {
   const auto dispatch = [&]<collective... What>() {
@@ -227,8 +231,8 @@ constexpr void with_collective(collective coll, Visitor visitor) {
              collective::scatter, collective::all_to_all, collective::scan, collective::exscan>();
 }
 
-/// Returns whether the collective has the algorithm on at least one transport. If `commutes` is
-/// false, algorithms that require a commutative operation do not count.
+/// Returns whether `coll` has the algorithm `algo` on at least one transport. If `commutes` is
+/// false, an algorithm that requires a commutative operation does not count.
 constexpr bool has_algorithm(collective coll, algorithm algo, bool commutes) {
   bool found = false;
   const auto visitor = [&](const algorithm_info& info, auto) {
@@ -242,7 +246,7 @@ constexpr bool has_algorithm(collective coll, algorithm algo, bool commutes) {
   return found;
 }
 
-/// Returns why the algorithm cannot do the call, or null if it can.
+/// Returns the reason why the algorithm cannot perform the call, or null if it can.
 inline const char* refusal(const algorithm_info& info, const selection_query& query) {
   if (info.requirement == needs::commutative && !query.commutative) {
     return "it sums in an order of its own, and this operation is not commutative";
@@ -258,18 +262,19 @@ inline const char* refusal(const algorithm_info& info, const selection_query& qu
   return nullptr;
 }
 
-/// An algorithm and its function for one channel type.
+/// The description of an algorithm and its function for one channel type.
 template <class Function>
 struct algorithm_entry : algorithm_info {
   Function* run = nullptr;
 };
 
-/// Associates a collective and an algorithm with the class of the algorithm's frameless form, which
-/// needs no coroutine (see algorithm/frameless.hpp).
+/// A list entry that associates the algorithm `Id` of the collective `What` with `Algorithm`, a
+/// class that performs the algorithm without a coroutine (its frameless form, see
+/// algorithm/frameless.hpp).
 template <collective What, class Algorithm, algorithm Id = algorithm::direct>
 struct frameless_entry {};
 
-/// A list of `frameless_entry`.
+/// A list of `frameless_entry` types.
 template <class... Entries>
 struct frameless_entries;
 template <collective... What, class... Algorithm, algorithm... Id>
@@ -278,7 +283,8 @@ struct frameless_entries<frameless_entry<What, Algorithm, Id>...>
   static constexpr bool has(collective coll, algorithm algo) {
     return ((coll == What && algo == Id) || ...);
   }
-  /// Returns a `std::type_identity` of the entry's class, or void if the list has no such entry.
+  /// Returns a `std::type_identity` of the class in the entry of `Coll` and `Algo`. Returns void if
+  /// the list has no such entry.
   template <collective Coll, algorithm Algo>
   static constexpr auto find() {
     return type_of<Coll, Algo>(static_cast<const frameless_entries*>(nullptr));
@@ -294,7 +300,7 @@ struct frameless_entries<frameless_entry<What, Algorithm, Id>...>
 };
 
 /// The algorithms for one channel type. They work on buffers and operations whose types are erased,
-/// so they are compiled once per transport and program.
+/// so that a program compiles each algorithm only once per transport.
 template <channel Channel>
 struct algorithm_table {
   using op = any_op;
@@ -312,7 +318,7 @@ struct algorithm_table {
     }
     if constexpr (has_windows) for_each_window_algorithm<What>(visitor);
   }
-  /// Returns the algorithms that can do the call.
+  /// Returns the set of algorithms that can perform the call.
   static algorithm_set legal(const selection_query& query) {
     algorithm_set result;
     with_collective(query.operation, [&]<collective What>() {
@@ -323,7 +329,7 @@ struct algorithm_table {
     return result;
   }
 
-  /// Returns the algorithms of the collective as an array.
+  /// Returns an array of the algorithms of the collective `What`.
   template <collective What, class Function>
   static constexpr auto entries() {
     constexpr std::size_t n = [] {
@@ -342,8 +348,8 @@ struct algorithm_table {
   static constexpr auto barrier = entries<collective::barrier, task<>(Channel)>();
   static constexpr auto broadcast = entries<collective::broadcast, task<>(Channel, data, int)>();
   static constexpr auto all_reduce = entries<collective::all_reduce, task<>(Channel, data, op)>();
-  /// The all_reduce algorithms that read one buffer and write another. They need no copy before
-  /// they start.
+  /// The all_reduce algorithms that read the input from one buffer and write the result to another,
+  /// so that callers need not copy the input first.
   static constexpr auto all_reduce_out_of_place = [] {
     using entry = algorithm_entry<task<>(Channel, data, data, op)>;
     constexpr entry by_ring{{algorithm::ring, needs::commutative},
@@ -362,8 +368,8 @@ struct algorithm_table {
       entries<collective::reduce_scatter, task<>(Channel, data, data, partition, op)>();
   static constexpr auto all_gather =
       entries<collective::all_gather, task<>(Channel, data, partition)>();
-  /// The all_gather algorithms that copy this rank's chunk to its position in the result. They need
-  /// no copy before they start.
+  /// The all_gather algorithms that copy this rank's chunk to its position in the result
+  /// themselves, so that callers need not copy the chunk first.
   static constexpr auto all_gather_out_of_place = [] {
     using entry = algorithm_entry<task<>(Channel, data, data, partition)>;
     if constexpr (has_windows) {
@@ -417,24 +423,25 @@ struct algorithm_table {
       frameless_entry<collective::all_to_all, direct_short::all_to_all<Channel, data>>,
       frameless_entry<collective::scan, direct_short::scan<Channel, data, op>>,
       frameless_entry<collective::exscan, direct_short::exscan<Channel, data, op>>>;
-  /// The frameless algorithms of the transport.
+  /// The frameless algorithms that the transport supports.
   using frameless_list = std::conditional_t<
       has_completion_barrier, last_arriver_entries,
       std::conditional_t<has_short_direct, direct_short_entries, frameless_entries<>>>;
 
-  /// Returns whether the chosen algorithm does the call in its frameless form.
+  /// Returns whether a call with the chosen algorithm runs in the algorithm's frameless form.
   static constexpr bool is_frameless(const algorithm_choice& choice, const selection_query& query) {
     if (!frameless_list::has(query.operation, choice.id)) return false;
     return has_completion_barrier || is_short_vector(query.operation, query.bytes, query.ranks);
   }
-  /// Returns a `std::type_identity` of the frameless algorithm, or void if there is none.
+  /// Returns a `std::type_identity` of the frameless form of an algorithm, or void if there is
+  /// none.
   template <collective What, algorithm Id>
   static constexpr auto frameless_type() {
     return frameless_list::template find<What, Id>();
   }
 };
 
-/// Returns the entry of an algorithm, or null if the collective does not have it.
+/// Returns the entry of the algorithm `algo`, or null if `entries` has none.
 template <class Function, std::size_t N>
 constexpr const algorithm_entry<Function>* find(
     const std::array<algorithm_entry<Function>, N>& entries, algorithm algo) {

@@ -2,14 +2,15 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// typed_view: treats working memory as a buffer of the type that an algorithm was given, and
-// divides buffers into pieces.
+// typed_view: functions with which algorithms use raw memory as a buffer of the same type as their
+// arguments, and divide buffers into pieces.
 
 #include <colls/base/buffer.hpp>
 
 namespace colls {
 
-/// Returns a buffer at `memory` with `count` elements of the type of `data`'s elements.
+/// Returns a buffer of `count` elements at the address `memory`. The elements have the same type as
+/// the elements of `data`.
 template <buffer Data>
 constexpr Data typed_view(const Data& data, void* memory, std::size_t count) {
   if constexpr (std::same_as<element_t<Data>, any_element>) {
@@ -19,12 +20,12 @@ constexpr Data typed_view(const Data& data, void* memory, std::size_t count) {
   }
 }
 
-/// Returns the number of elements that fit into a piece of `bytes` bytes, but at least one.
+/// Returns the number of elements of `element` bytes that fit into `bytes` bytes, but at least 1.
 constexpr std::size_t elements_in(std::size_t bytes, std::size_t element) {
   return element < bytes ? bytes / element : 1;
 }
-/// Returns the number of pieces of at most `bytes` bytes into which `data` is divided, at least
-/// one.
+/// Returns the number of pieces into which `data` is divided if each piece has at most `bytes`
+/// bytes, but at least one element. Returns 1 if `data` is empty.
 template <buffer Data>
 constexpr int pieces_of(std::size_t bytes, const Data& data) {
   const std::size_t step = elements_in(bytes, element_size(data));

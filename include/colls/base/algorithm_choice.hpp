@@ -17,14 +17,14 @@ namespace colls {
 /// of one rank in the data of the call.
 struct algorithm_choice {
   colls::algorithm id = colls::algorithm::linear;
-  std::size_t segment = 0;  // the bytes of a pipelined piece of a chunk, or 0 if chunks are not cut
-  int lanes = 1;            // the number of pieces in flight at a time
+  std::size_t segment = 0;  // the size in bytes of a pipelined piece, or 0 if chunks are not cut
+  int lanes = 1;            // the number of pieces that are in flight at the same time
   int radix = 4;            // the radix of knomial_tree, bruck and dissemination
 
   friend constexpr bool operator==(const algorithm_choice&, const algorithm_choice&) = default;
 };
 
-/// The predicted cost of a call: the numbers of messages and bytes that all ranks together send,
+/// The predicted cost of a call: the number of messages and of bytes that all ranks send in total,
 /// and the time that the call takes.
 struct cost {
   std::uint64_t messages = 0;

@@ -3,7 +3,7 @@
 #pragma once
 
 // algorithm_names: enumerations of the collectives, the algorithms and some of their options, and
-// the names that command lines, error messages and JSON use for them.
+// their names in command lines, error messages and JSON.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +12,8 @@
 
 namespace colls {
 
-/// The operation that a call performs. The values are part of the wire format and never change.
+/// The kind of operation that a call performs. The values are part of the wire format and never
+/// change.
 enum class collective : std::uint8_t {
   none = 0,
   barrier,
@@ -36,8 +37,9 @@ enum class collective : std::uint8_t {
   attach,
 };
 
-/// The algorithm of a call. `automatic`, which command lines and JSON write as `auto`, leaves the
-/// choice to the class `tuning`. The values are part of the wire format and never change.
+/// The algorithm of a call. `automatic` means that the class `tuning` chooses the algorithm; its
+/// name in command lines and JSON is `auto`. The values are part of the wire format and never
+/// change.
 enum class algorithm : std::uint8_t {
   automatic = 0,
   linear,
@@ -60,15 +62,16 @@ enum class algorithm : std::uint8_t {
   native,
 };
 
-/// The order in which inputs are combined. With `any`, the algorithm chooses the order. With
-/// `rank`, the result has the same bits as a sequential reduction in rank order.
+/// The order in which a reduction combines the inputs. With `any`, the algorithm chooses the order.
+/// With `rank`, the result has the same bits as a sequential reduction in rank order.
 enum class order : std::uint8_t { any = 0, rank };
 
-/// The type in which messages carry partial sums if the accumulate type (the type in which elements
-/// are combined) is wider than the element type. With `accumulate`, sums are rounded to the element
-/// type once, at the end. With `storage`, messages carry the element type: messages of float16 or
-/// bfloat16 have half as many bytes, but each hop rounds the sum. With `storage` and `order::rank`,
-/// each addition rounds the sum.
+/// The type of the partial sums that ranks send to each other. The choice matters only if the
+/// accumulate type (the type in which elements are combined) is wider than the element type. With
+/// `accumulate`, messages carry the accumulate type, and the final sum is rounded to the element
+/// type once. With `storage`, messages carry the element type: messages of float16 or bfloat16 have
+/// half as many bytes, but partial sums are rounded each time they are sent. With `storage` and
+/// `order::rank`, each addition rounds the sum.
 enum class wire : std::uint8_t { accumulate = 0, storage };
 
 /// Returns the name of a collective as it appears in error messages, command lines and JSON.
@@ -106,7 +109,7 @@ constexpr const char* name(algorithm algo) {
   return index < sizeof names / sizeof *names ? names[index] : "unknown algorithm";
 }
 
-/// Returns the algorithm with the name `text`, or nothing if no algorithm has this name.
+/// Returns the algorithm with the name `text`, or `std::nullopt` if no algorithm has this name.
 constexpr std::optional<algorithm> algorithm_of(std::string_view text) {
   for (int i = 0; i <= static_cast<int>(algorithm::native); ++i) {
     const auto algo = static_cast<algorithm>(i);

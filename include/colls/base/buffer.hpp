@@ -18,8 +18,8 @@ struct host_memory {};
 struct device_memory {};
 
 /// The bytes that a receive may write, as a pointer and a size. This type is not a std::span
-/// because a compiler reloads a span from a coroutine frame with one 16-byte load, which stalls if
-/// pointer and size were stored separately (no store forwarding).
+/// because compilers load a span from a coroutine frame with one 16-byte load. This load stalls
+/// (fails store forwarding) if the pointer and the size were stored by separate instructions.
 struct mutable_bytes {
   std::byte* data = nullptr;
   std::size_t size = 0;
@@ -35,8 +35,8 @@ struct const_bytes {
   constexpr const_bytes(mutable_bytes other) : data(other.data), size(other.size) {}
 };
 
-/// A reference to a CUDA stream. The handle is a void pointer, so that this header does not include
-/// a header of CUDA.
+/// A reference to a CUDA stream. The handle is a void pointer, so that this header need not include
+/// a CUDA header.
 struct stream_ref {
   void* handle = nullptr;
 };
@@ -65,7 +65,8 @@ inline constexpr bool std::ranges::enable_borrowed_range<colls::device_span<T>> 
 
 namespace colls {
 
-/// The placeholder for the element type of an `any_buffer`, of which only the size is known.
+/// The element type of an `any_buffer`. It stands for an erased type of which only the size is
+/// known.
 struct any_element {};
 
 /// A buffer in the memory of the CPU whose element type is erased. Communicators pass buffers to
@@ -95,8 +96,8 @@ class any_buffer {
 template <class Buffer>
 using element_t = typename Buffer::element_type;
 
-/// A type that algorithms accept as a buffer. It has contiguous elements, and each part of a buffer
-/// is a buffer of the same type.
+/// A type that algorithms accept as a buffer. A buffer has contiguous elements, and any part of a
+/// buffer can be expressed as a buffer of the same type.
 template <class Buffer>
 concept buffer = requires(const Buffer& data, std::size_t n) {
   typename Buffer::element_type;
@@ -117,8 +118,8 @@ struct memory_space<device_span<T>> {
 template <class Buffer>
 using memory_space_t = typename memory_space<Buffer>::type;
 
-/// The memory space of the buffers that communicators over a transport take. Transports for the
-/// memory of a GPU specialise this template.
+/// The memory space in which a transport expects the buffers of calls. Transports for the memory of
+/// a GPU specialise this template.
 template <class Transport>
 struct transport_memory {
   using type = host_memory;
@@ -136,7 +137,7 @@ constexpr std::size_t element_size(const Buffer& data) {
   }
 }
 
-/// Returns the memory of a buffer as bytes.
+/// Returns the memory of a buffer as an address and a size in bytes.
 template <buffer Buffer>
 mutable_bytes bytes(const Buffer& data) {
   return {
@@ -144,9 +145,9 @@ mutable_bytes bytes(const Buffer& data) {
       data.size() * element_size(data)};
 }
 
-/// A buffer that a partition cuts into one chunk per rank. `chunks{data, parts}[r]` is the chunk of
-/// rank r. If the index is a range of ranks, the result is one buffer with the chunks of all these
-/// ranks. The buffer begins with the chunk of rank `first`.
+/// A buffer that a partition divides into one chunk per rank. `chunks{data, parts}[r]` is the chunk
+/// of rank r. If the index is a range of ranks, the result is one buffer that contains the chunks
+/// of all these ranks. `data` begins with the chunk of the rank `first`.
 template <buffer Data, class Partition>
 class chunks {
  public:

@@ -2,18 +2,19 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// cache_lines: faster transfer of cache lines that one core writes and another core reads, again
-// and again.
+// cache_lines: speeds up the transfer of cache lines that one core writes and another core reads
+// again and again.
 
 #include <cstddef>
 #include <cstdint>
 
 namespace colls::detail {
 
-/// Writes a byte into each cache line that begins in a buffer. The caller must have read the
-/// buffer, whose contents are lost. Some processors transfer the ownership of a modified line to
-/// the core that reads it if readers usually write such lines too, as this function does. Without
-/// this transfer, the core that wrote the lines must request each line again for its next write.
+/// Overwrites a byte in each cache line that begins in a buffer. Called by a reader of the buffer
+/// after the last read, when the contents are no longer needed. Does nothing on processors other
+/// than AMD's. AMD processors transfer the ownership of a modified line to the core that reads it,
+/// if readers usually write to such lines, as this function does. Without this transfer, the core
+/// that wrote the lines must request each line again before its next write.
 inline void touch_lines(std::byte* data, std::size_t size) {
 #if defined(__x86_64__)
   static const bool migrates_lines = __builtin_cpu_is("amd") != 0;

@@ -14,13 +14,13 @@ using time_point = std::int64_t;
 inline constexpr time_point never = INT64_MAX;
 inline constexpr time_point milliseconds = 1'000'000;
 inline constexpr time_point seconds = 1'000'000'000;
-/// The longest time for which a driver (the event loop of a wait) sleeps between two checks of a
-/// condition that no event announces (see `polled_condition`). Drivers sleep between such checks
-/// only if ranks outnumber cores.
+/// The longest time for which a driver (the event loop that runs while a rank waits) sleeps between
+/// two checks of a condition that no event announces (see `polled_condition`). Drivers sleep
+/// between such checks only if there are more ranks than cores.
 inline constexpr time_point max_poll_sleep = 20'000;
 
-/// A duration, into which any std::chrono duration converts implicitly. The value 0 means that no
-/// duration is set.
+/// A duration in nanoseconds. Any std::chrono duration converts to it implicitly. The value 0 means
+/// that no duration is set.
 class time_span {
  public:
   constexpr time_span() = default;
@@ -41,15 +41,16 @@ class time_span {
     span.nanoseconds_ = nanoseconds;
     return span;
   }
-  /// Returns the time at which this duration ends if it begins at `start`. `start` must not be
-  /// negative. Returns `never` if the sum overflows.
+  /// Returns the time that is this duration after `start`, or `never` if the sum overflows. `start`
+  /// must not be negative.
   constexpr time_point after(time_point start) const {
     return nanoseconds_ < never - start ? start + nanoseconds_ : never;
   }
 
  private:
-  // Converts a duration to whole nanoseconds. A duration other than 0 does not become 0, and a
-  // duration that is too long becomes `never`.
+  // Rounds a duration toward zero to whole nanoseconds. A duration other than 0 that is shorter
+  // than a nanosecond becomes 1, because 0 means that no duration is set. A duration that is too
+  // long becomes `never`, or `-never` if it is negative.
   static constexpr time_point rounded(long double nanoseconds) {
     if (nanoseconds >= static_cast<long double>(never)) return never;
     if (nanoseconds <= -static_cast<long double>(never)) return -never;

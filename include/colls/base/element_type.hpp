@@ -32,9 +32,9 @@ concept range_like = requires(T& t) {
   t.size();
 };
 
-/// The type of this library with the same representation and meaning as the type T of another
-/// library. For the half types of CUDA this is float16 or bfloat16 (see <colls/cuda/half.cuh>), and
-/// for all other types it is T itself.
+/// The type of colls that has the same representation and meaning as T, a type of another library.
+/// For the half types of CUDA this is float16 or bfloat16 (see <colls/cuda/half.cuh>). For all
+/// other types it is T itself.
 template <class T>
 struct counterpart {
   using type = T;
@@ -45,8 +45,8 @@ using counterpart_t = typename counterpart<T>::type;
 template <class T>
 concept number = std::is_arithmetic_v<T> || half_type<T>;
 
-/// Whether a type is std::complex. The type is recognised by its structure because <complex> is too
-/// large to be included here.
+/// Whether a type is a std::complex. The type is recognised by its structure, so that this header
+/// need not include <complex>, which is large.
 template <class T>
 inline constexpr bool is_complex = false;
 template <template <class> class Complex, std::floating_point T>
@@ -69,7 +69,7 @@ template <class T>
 concept named = std::convertible_to<decltype(T::name), const char*> &&
                 requires { typename std::bool_constant<(T::name[0] != 0)>; };
 
-/// An FNV-1a hash. The value does not depend on the compiler.
+/// A 32-bit FNV-1a hash of numbers and texts. The hash does not depend on the compiler.
 class name_hash {
  public:
   constexpr name_hash& add(std::uint64_t number) {
@@ -80,8 +80,8 @@ class name_hash {
     for (; *text != 0; ++text) add_byte(static_cast<unsigned char>(*text));
     return *this;
   }
-  /// Returns the hash as the number of a type or operation of the user. No built-in type or
-  /// operation has such a number.
+  /// Returns the hash, with its highest bit set, as the number of a user-defined type or operation.
+  /// The numbers of built-in types and operations do not have this bit.
   constexpr std::uint32_t user_id() const { return hash_ | 0x8000'0000u; }
 
  private:
@@ -108,25 +108,26 @@ constexpr std::uint32_t id_of(type_kind kind, std::size_t size) {
   return static_cast<std::uint32_t>(kind) << 8 | static_cast<std::uint32_t>(size);
 }
 
-/// Whether T is the 80-bit format of the x87. Its size does not identify it, because another format
-/// has the same size.
+/// Whether T is the 80-bit floating-point format of the x87. The size of T is not sufficient to
+/// tell, because the 128-bit format of IEEE 754 has the same size.
 template <class T>
 inline constexpr bool is_extended = std::numeric_limits<T>::digits == 64;
 
 }  // namespace detail
 
-/// An element type of collectives: any arithmetic type, std::complex, float16, bfloat16, and any
-/// other trivially copyable type that is not a pointer, array, range or span.
+/// An element type that collectives accept. This is any arithmetic type, std::complex, float16,
+/// bfloat16, and any other trivially copyable type that is not a pointer, array, range or span.
 template <class T>
 concept supported_type =
     std::is_object_v<T> && std::same_as<T, std::remove_cv_t<T>> &&
     std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !std::is_member_pointer_v<T> &&
     !std::is_null_pointer_v<T> && !std::is_array_v<T> && !detail::range_like<T>;
 
-/// Returns the number that stands for T in fingerprints (the arguments that ranks compare). It does
-/// not depend on the compiler. Built-in types have fixed numbers; `long` and `long long` have the
-/// same number if they have the same size. The number of any other type is a hash of its size, its
-/// alignment and, if it has one, its `static constexpr const char* name`.
+/// Returns the number that stands for T in fingerprints (the arguments of calls that ranks
+/// compare). The number does not depend on the compiler. Built-in types have fixed numbers; `long`
+/// and `long long` have the same number if they have the same size. An enumeration has the number
+/// of its underlying type. The number of any other type is a hash of its size, its alignment and,
+/// if it has one, its `static constexpr const char* name`.
 template <supported_type T>
 constexpr std::uint32_t type_id() {
   using detail::id_of;
@@ -159,8 +160,8 @@ constexpr std::uint32_t type_id() {
   }
 }
 
-/// Returns the name that command lines, error messages and JSON use for the type with the number
-/// `id`. The name of a type that is not built in is "user type".
+/// Returns the name of the type with the number `id` in command lines, error messages and JSON.
+/// Returns "user type" if the type is not built in.
 constexpr const char* type_name(std::uint32_t id) {
   using detail::id_of;
   using detail::type_kind;

@@ -16,8 +16,8 @@
 
 namespace colls {
 
-/// The error codes of colls. Their values never change. A std::error_code made from one of them can
-/// be compared with std::errc, as in `code == std::errc::timed_out`.
+/// The error codes of colls. Their values never change. A std::error_code that is made from one of
+/// these codes can be compared with std::errc, as in `code == std::errc::timed_out`.
 enum class errc {
   peer_failed = 1,
   revoked,
@@ -143,28 +143,28 @@ class category final : public std::error_category {
 
 }  // namespace detail
 
-/// Returns the error category of `errc`.
+/// Returns the category of all std::error_code objects that are made from an `errc`.
 const std::error_category& error_category() noexcept;
 
 inline std::error_code make_error_code(errc code) noexcept {
   return {static_cast<int>(code), error_category()};
 }
 
-/// The record of one failure. It is trivially copyable because ranks send its bytes to each other.
-/// A world rank is the number of a rank in the world, which may differ from its number in another
-/// communicator.
+/// The record of one failure. The type is trivially copyable because ranks send records to each
+/// other as bytes. A world rank is the number of a rank in the world, which may differ from its
+/// number in another communicator.
 struct failure {
   errc code{};
-  std::int32_t culprit = -1;     // the world rank that caused the failure, or -1 if none did
+  std::int32_t culprit = -1;     // the world rank that caused the failure, or -1 if none is known
   std::int32_t observer = -1;    // the world rank that detected the failure first
-  std::int32_t waited_for = -1;  // the world rank for which this rank was waiting
+  std::int32_t waited_for = -1;  // the world rank for which the observer was waiting, or -1
   std::uint32_t communicator = 0;
   collective operation = collective::none;
-  bool refused = false;  // the call was invalid, so nothing was sent; the communicator stays usable
+  bool refused = false;  // the call was invalid and sent nothing; the communicator stays usable
   std::uint8_t reserved[2] = {};
   std::uint64_t sequence = 0;
-  std::uint64_t bytes_done = 0;      // the bytes that were sent and received
-  std::uint64_t bytes_expected = 0;  // the length of a message; 0 if unknown, as for collectives
+  std::uint64_t bytes_done = 0;      // the bytes that were sent and received before the failure
+  std::uint64_t bytes_expected = 0;  // the length of the message; 0 if unknown, as for collectives
   std::int64_t elapsed_ns = 0;
   char address[64] = {};  // the address of the culprit, as host:port
   char detail[320] = {};  // one sentence that explains the failure
@@ -174,7 +174,7 @@ struct failure {
     set_detail("%s", sentence);
   }
 
-  /// Formats `detail` as printf does. Cuts the text off if it is too long.
+  /// Sets `detail` to a text that is formatted as by printf. A text that is too long is cut off.
   [[gnu::format(printf, 2, 3)]] failure& set_detail(const char* pattern, ...) {
     std::va_list args;
     va_start(args, pattern);
@@ -209,20 +209,20 @@ class line {
   std::size_t size_ = 0;
 };
 
-/// Returns the advice for a failure. The advice for `invalid_argument` says that nothing was sent,
-/// which is true only of refused calls; for other calls the result is empty.
+/// Returns the advice to the user for a failure. The result is empty for an `invalid_argument` that
+/// does not come from a refused call, because the advice says that nothing was sent.
 constexpr const char* hint(const failure& reason) {
   return reason.code == errc::invalid_argument && !reason.refused ? "" : text_of(reason.code).hint;
 }
 
 }  // namespace detail
 
-/// Returns the text of `error::what()`: one line with the rank, the operation, the reason and a
-/// hint.
+/// Returns the text of `error::what()` for a failure. The text is one line with the rank, the
+/// operation, the reason and a hint.
 std::string to_text(const failure& reason);
 
-/// The exception that every failed operation throws. It contains the error code and the record that
-/// explains the failure.
+/// The exception that every failed operation throws. It contains the error code and the record of
+/// the failure.
 class error : public std::system_error {
  public:
   explicit error(const failure& reason);
@@ -236,7 +236,9 @@ class error : public std::system_error {
   std::string text_;
 };
 
-/// Returns the failure record for an exception that the body of an operation threw.
+/// Returns the failure record for an exception that an operation threw. If the exception is an
+/// `error`, this is its record. Otherwise the code is `not_enough_memory` for std::bad_alloc and
+/// `user_op_failed` for any other exception.
 failure failure_of(const std::exception_ptr& cause) noexcept;
 
 }  // namespace colls

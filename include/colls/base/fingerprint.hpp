@@ -11,8 +11,8 @@
 
 namespace colls {
 
-/// The arguments of a call on which all ranks must agree. Messages carry the hash of these
-/// arguments. Ranks send the fingerprint itself only if two hashes differ.
+/// The arguments of a call on which all ranks must agree. Messages carry the hash of the sender's
+/// fingerprint. Ranks send the fingerprint itself only if two hashes differ.
 struct fingerprint {
   collective operation = collective::none;
   colls::algorithm algorithm = colls::algorithm::automatic;
@@ -26,15 +26,15 @@ struct fingerprint {
   std::uint32_t lanes = 1;
   std::uint32_t radix = 0;
   std::uint64_t count = 0;
-  std::uint64_t shape = 0;  // a hash of the counts (v-collectives) or of the part sizes (groups)
+  std::uint64_t shape = 0;  // a hash of the counts (v-collectives) or buffer sizes (groups)
   std::uint64_t segment = 0;
 
   [[gnu::always_inline]] friend bool operator==(const fingerprint&, const fingerprint&) = default;
 };
 static_assert(sizeof(fingerprint) == 56 && std::is_trivially_copyable_v<fingerprint>);
 
-/// Returns a hash of `hash` and `number`. The function is that of SplitMix64, a variant of the
-/// finaliser of MurmurHash3.
+/// Mixes `number` into `hash` and returns the new hash. The mixing function is the one of
+/// SplitMix64, a variant of the finaliser of MurmurHash3.
 constexpr std::uint64_t mix(std::uint64_t hash, std::uint64_t number) {
   hash = (hash ^ number) + 0x9e3779b97f4a7c15ULL;
   hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9ULL;
@@ -42,18 +42,18 @@ constexpr std::uint64_t mix(std::uint64_t hash, std::uint64_t number) {
   return hash ^ (hash >> 31);
 }
 
-/// Returns the hash of a fingerprint. The hash is never 0 because 0 in a message means that it has
-/// no fingerprint.
+/// Returns the hash of a fingerprint. The hash is never 0, because 0 in a message means that the
+/// message has no fingerprint.
 inline std::uint64_t hash_of(const fingerprint& call) {
   std::uint64_t hash = 0;
-  // `add` costs one multiplication per 8 bytes. The high half of each product is folded into the
-  // low half, and `mix` mixes all bits well at the end.
+  // `add` costs one multiplication per 8 bytes. It folds the high half of each product into the low
+  // half, and the call of `mix` at the end mixes all bits well.
   const auto add = [&](std::uint64_t number) {
     hash = (hash ^ number) * 0x9e3779b97f4a7c15ULL;
     hash ^= hash >> 32;
   };
-  // Members are read one by one because an 8-byte load would stall on two members that were stored
-  // separately.
+  // `both` receives two members that were read separately. One 8-byte load would stall if the
+  // members had been stored separately.
   const auto both = [](std::uint32_t high, std::uint32_t low) {
     return std::uint64_t{high} << 32 | low;
   };
@@ -75,16 +75,16 @@ inline std::uint64_t hash_of(const fingerprint& call) {
 
 namespace detail {
 
-/// Appends a description of a call to `out`, such as "all_reduce of 10 x float, plus, ring".
+/// Appends a description of `call` to `out`, such as "all_reduce of 10 x float, plus, ring".
 void describe(line& out, const fingerprint& call);
 
-/// Sets the detail of `reason`, a mismatch, to a sentence that names the calls of two ranks and the
-/// fields in which these calls differ.
+/// Sets the detail of `reason` to a sentence that names two different calls and the fields in which
+/// they differ. `call` is the call of `rank`, and `other_call` is the call of `other_rank`.
 void describe_mismatch(failure& reason, int rank, const fingerprint& call, int other_rank,
                        const fingerprint& other_call);
 
-/// Sets the detail of `reason`, a mismatch between `other_call` and a call of `rank` that is so old
-/// that `rank` no longer has the fingerprint of this call.
+/// Sets the detail of `reason` to a sentence about two different calls, if the call of `rank` is so
+/// old that its fingerprint is no longer available. `other_call` is the call of `other_rank`.
 void describe_forgotten_call(failure& reason, int rank, int other_rank,
                              const fingerprint& other_call);
 

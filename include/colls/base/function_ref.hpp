@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// function_ref: a reference to a callable that does not depend on the type of the callable. A
-// coroutine that takes a function_ref is compiled once for all callables.
+// function_ref: a reference to a callable. The type of the reference does not depend on the type of
+// the callable, so that a coroutine that takes a function_ref is compiled once for all callables.
 
 #include <memory>
 #include <type_traits>
@@ -15,8 +15,8 @@ template <class Signature>
 class function_ref;
 
 /// A reference to a callable with the given signature, like std::function_ref of C++26 (P0792). The
-/// callable must outlive the reference. The type is trivially destructible, so that a temporary of
-/// it may be used in a `co_await` expression.
+/// callable must outlive the reference. The class is trivially destructible, so that a temporary
+/// function_ref may be used in a `co_await` expression.
 template <class Result, class... Args>
 class function_ref<Result(Args...)> {
  public:

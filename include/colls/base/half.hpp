@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// half: float16 and bfloat16, two-byte types that store floating-point numbers. Their arithmetic is
-// done in float.
+// half: the 16-bit floating-point types float16 and bfloat16. Arithmetic with these types is done
+// in float.
 
 #include <colls/base/compiler.hpp>
 
@@ -15,9 +15,9 @@ namespace colls {
 
 namespace detail {
 
-// The following conversions have no branches, so that compilers can vectorise loops that contain
-// them. They use no operation that could change a NaN, so that they are constant expressions for
-// every value.
+// The conversions below have no branches, so that compilers can vectorise loops that contain them.
+// The conversions use no operation that could change a NaN, so that they are constant expressions
+// for every value.
 
 COLLS_INLINE constexpr std::uint32_t bits_of(float value) {
   return __builtin_bit_cast(std::uint32_t, value);
@@ -36,8 +36,8 @@ COLLS_INLINE constexpr float binary16_to_float(std::uint16_t half) {
   const std::uint32_t sign = (half & 0x8000u) << 16;
   const std::uint32_t magnitude = half & 0x7fffu;
   const std::uint32_t rebias = (127u - 15u) << 23;
-  // Infinity and NaN have the largest exponent in both formats, 31 and 255. These exponents differ
-  // by twice the difference of the biases.
+  // Infinity and NaN have the largest exponent in both formats, which is 31 in float16 and 255 in
+  // float. The difference between these exponents is twice the difference between the biases.
   const std::uint32_t normal = (magnitude << 13) + select(magnitude < 0x7c00u, rebias, 2 * rebias);
   const std::uint32_t subnormal =
       bits_of(static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-24f);
@@ -49,8 +49,8 @@ COLLS_INLINE constexpr std::uint16_t binary16_from_float(float value) {
   const std::uint32_t sign = (bits >> 16) & 0x8000u;
   const std::uint32_t magnitude = bits & 0x7fff'ffffu;
   const std::uint32_t smallest_normal = (127u - 14u) << 23;
-  // Adding 0.5 aligns the bits that a subnormal float16 has with the end of the significand, so
-  // that the addition rounds off all lower bits.
+  // The addition of 0.5 aligns the lowest bit of a subnormal float16 with the lowest bit of the
+  // sum, so that the addition rounds off all lower bits.
   const bool small = magnitude < smallest_normal;
   const std::uint32_t subnormal =
       bits_of(float_of(select(small, magnitude, 0)) + 0.5f) - bits_of(0.5f);
@@ -76,8 +76,8 @@ COLLS_INLINE constexpr std::uint16_t brain16_from_float(float value) {
 }  // namespace detail
 
 /// The format binary16 of IEEE 754. The conversion to float is implicit and exact. The conversion
-/// from float is explicit and rounds to nearest even. Both conversions preserve infinities,
-/// subnormal numbers and NaN. Comparisons convert both operands to float.
+/// from float is explicit and rounds to nearest even. Both conversions preserve infinities and NaN,
+/// and both support subnormal numbers. Comparisons convert both operands to float.
 class float16 {
  public:
   float16() = default;
@@ -97,7 +97,7 @@ class float16 {
 };
 
 /// A format that consists of the upper 16 bits of a float. It has the range of float and 8 bits of
-/// precision. Conversions and comparisons work as for float16.
+/// precision. Conversions and comparisons work as those of float16.
 class bfloat16 {
  public:
   bfloat16() = default;
@@ -124,8 +124,8 @@ static_assert(sizeof(float16) == 2 && std::is_trivially_copyable_v<float16> &&
 static_assert(sizeof(bfloat16) == 2 && std::is_trivially_copyable_v<bfloat16> &&
               std::is_trivially_default_constructible_v<bfloat16>);
 
-/// Returns the sum, computed in float and rounded once. The other arithmetic operators compute and
-/// round in the same way.
+/// Returns the sum, which is computed in float and rounded once. The other binary operators compute
+/// and round in the same way.
 template <half_type T>
 COLLS_INLINE constexpr T operator+(T a, T b) {
   return T(float(a) + float(b));
@@ -165,7 +165,7 @@ COLLS_HOST_DEVICE constexpr T& operator/=(T& a, T b) {
 
 namespace detail {
 
-/// The base class of std::numeric_limits for a two-byte format with `Digits` bits of precision and
+/// The base class of std::numeric_limits for a 16-bit format with `Digits` bits of precision and
 /// the largest exponent `MaxExponent`.
 template <class Half, int Digits, int MaxExponent>
 class half_limits : public std::numeric_limits<float> {

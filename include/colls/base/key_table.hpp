@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// key_table: an intrusive hash table of messages. It finds nodes with equal keys in the order in
-// which they were inserted. It links nodes that their owners provide, so that nodes need no
-// allocation.
+// key_table: an intrusive hash table of nodes that stand for messages, sends or receives. The table
+// finds nodes with equal keys in the order of their insertion. The users of the table provide the
+// nodes, so that an insertion allocates no node.
 
 #include <algorithm>
 #include <bit>
@@ -15,8 +15,8 @@
 namespace colls {
 
 /// The matching key of a message. Sends and receives with equal keys match in the order in which
-/// they were posted. The lane tells concurrent parts of one operation apart. A point-to-point
-/// message has `lane == point_to_point`, and its `sequence` is its tag.
+/// they were posted. The lane distinguishes concurrent parts of one operation. In the key of a
+/// point-to-point message, `lane` is `point_to_point` and `sequence` is the tag.
 struct message_key {
   std::int32_t peer = -1;  // the rank of the peer in the world
   std::uint32_t communicator = 0;
@@ -28,8 +28,8 @@ struct message_key {
   friend bool operator==(const message_key&, const message_key&) = default;
 };
 
-/// The base class of the nodes of a `key_table`. The owner of a node must remove it from the table
-/// before destroying it.
+/// The base class of the nodes of a `key_table`. The owner of a node must remove the node from the
+/// table before destroying it.
 struct key_table_node {
   message_key key;
   key_table_node* next = nullptr;
@@ -48,12 +48,12 @@ class key_table {
     link(buckets_[slot(node.key)], node);
     ++count_;
   }
-  /// Allocates memory for one more node, so that the next insertion of a node does not allocate.
+  /// Grows the table if necessary, so that the next insertion of a node does not allocate memory.
   void make_room() {
     if (count_ >= 2 * buckets_.size()) rehash(4 * buckets_.size());
   }
   /// Inserts `node` before the oldest node with the same key that satisfies `predicate`. If there
-  /// is no such node, inserts `node` after all other nodes.
+  /// is no such node, inserts `node` after all nodes with the same key.
   template <class Predicate>
   void insert(Node& node, Predicate predicate) {
     Node* const next = find_if(node.key, predicate);
@@ -81,10 +81,11 @@ class key_table {
     return nullptr;
   }
 
-  /// Returns a node of any key that satisfies `predicate`, or null if there is none. A pass over
-  /// all nodes calls this function repeatedly with the same variable `index`, which must be 0 at
-  /// the first call. The caller may remove nodes between two calls. The pass may miss nodes that
-  /// are added between two calls. `all_of` must not be called during a pass.
+  /// Returns a node, with any key, that satisfies `predicate`. Returns null if there is none. To
+  /// visit all such nodes, call this function repeatedly with the same variable `index`, which must
+  /// be 0 at the first call. Nodes may be removed between the calls. Nodes that are added between
+  /// the calls may be missed. `all_of` must not be called between the calls, because it may rehash
+  /// the table.
   template <class Predicate>
   Node* find_next(std::size_t& index, Predicate predicate) {
     if (index == 0) shrink();
@@ -97,7 +98,7 @@ class key_table {
   }
 
   void remove(Node& node) { unlink(buckets_[slot(node.key)], node); }
-  /// Replaces `node` by `other`, which must have the same key.
+  /// Puts `other` at the position of `node` and removes `node`. Both must have the same key.
   void replace(Node& node, Node& other) {
     bucket& home = buckets_[slot(node.key)];
     other.prev = node.prev;
@@ -120,9 +121,9 @@ class key_table {
     return nullptr;
   }
 
-  /// Returns the address of the bucket of a key, or null if the table is empty. `bucket_head`
-  /// returns the address of the first node in this bucket. Callers prefetch these addresses before
-  /// they look up the key.
+  /// Returns the address of the bucket of a key. `bucket_head` returns the address of the first
+  /// node in this bucket, or null if the bucket is empty. Both return null if the table is empty.
+  /// Callers prefetch these addresses before they look up the key.
   const void* bucket_address(const message_key& key) const {
     return count_ == 0 ? nullptr : &buckets_[slot(key)];
   }
@@ -130,12 +131,12 @@ class key_table {
     return count_ == 0 ? nullptr : buckets_[slot(key)].first;
   }
 
-  /// Returns whether `predicate` is true for all nodes. Stops at the first node for which it is
-  /// false.
+  /// Returns whether `predicate` is true for all nodes. Stops at the first node for which
+  /// `predicate` returns false.
   template <class Predicate>
   bool all_of(Predicate predicate) {
     if (count_ == 0) return true;
-    shrink();  // because polls call this function and would visit every empty bucket
+    shrink();  // because this function is called often and visits empty buckets too
     for (const bucket& home : buckets_) {
       for (key_table_node* it = home.first; it != nullptr; it = it->next) {
         if (!predicate(static_cast<Node&>(*it))) return false;
@@ -144,7 +145,7 @@ class key_table {
     return true;
   }
 
-  /// Calls `callback` for all nodes. The callback may remove the node that it receives.
+  /// Calls `callback` for each node. The callback may remove the node that is passed to it.
   template <class Callback>
   void for_each(Callback callback) {
     for (bucket& home : buckets_) {
@@ -183,13 +184,13 @@ class key_table {
     return static_cast<std::size_t>(mixed >> 40) & (buckets_.size() - 1);
   }
 
-  // Reduces the number of buckets after most nodes have been removed, which shortens passes over
-  // all nodes.
+  // Reduces the number of buckets if most nodes have been removed, so that passes over all nodes
+  // take less time.
   void shrink() {
     if (buckets_.size() > 64 && 16 * count_ < buckets_.size()) rehash(std::bit_ceil(count_));
   }
-  // Changes the number of buckets to `wanted`, but at least to 8. Allocates memory only if the
-  // table never had as many buckets before.
+  // Changes the number of buckets to `wanted`, or to 8 if `wanted` is smaller. Allocates memory
+  // only if the table has never had so many buckets before.
   [[gnu::noinline]] void rehash(std::size_t wanted) {
     wanted = std::max<std::size_t>(wanted, 8);
     buckets_.reserve(wanted);

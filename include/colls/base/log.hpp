@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// log: writes log lines to stderr, or to another writer that is installed, and never to stdout.
+// log: writes log lines to stderr or, if another writer is installed, to this writer. Nothing is
+// written to stdout.
 
 #include <atomic>
 #include <cstdarg>
@@ -12,8 +13,8 @@
 namespace colls {
 
 /// The log levels that the environment variable COLLS_LOG can select. `off` writes nothing. `warn`,
-/// the default, writes what the user should act on. `info` also writes what happens once per job.
-/// `debug` also writes details such as each connection.
+/// the default, writes problems on which the user should act. `info` also writes events that occur
+/// once per job. `debug` also writes details such as each new connection.
 enum class log_level { off, warn, info, debug };
 
 namespace detail {
@@ -21,24 +22,25 @@ namespace detail {
 log_level parse_log_level(const char* text);
 bool is_log_level(const char* text);
 
-/// Returns the rank that the environment variables of a launcher give to this process, or
-/// `fallback` if there are none. This rank is known before the process joins a world.
+/// Returns the rank that the launcher has given to this process in an environment variable, or
+/// `fallback` if there is no such variable. This rank is known before the process joins a world.
 const char* launcher_rank(const char* fallback);
 
-/// The type of a function that writes complete lines. It writes all lines with one write, so that
-/// lines of several processes do not mix.
+/// A function that writes complete log lines. It writes `lines` with one write operation, so that
+/// the lines of several processes do not mix.
 using log_writer = void (*)(const char* lines, std::size_t size) noexcept;
 
 inline void write_to_stderr(const char* lines, std::size_t size) noexcept {
-  // A line that cannot be written is lost because there is no other place to report the error.
+  // If the write fails, the line is lost, because there is no other place to report the error.
   (void)std::fwrite(lines, 1, size, stderr);
 }
 
-/// The function that writes all log lines of this process. `os/log_writer.hpp` replaces it by a
-/// function that can write to a file.
+/// The function that writes all log lines of this process. `os/log_writer.hpp` replaces the default
+/// by a function that can also write to a file.
 inline constinit std::atomic<log_writer> installed_log_writer = &write_to_stderr;
 
-/// Formats one line, in which `prefix` precedes the message, and passes it to the installed writer.
+/// Formats one line, which consists of `prefix` and the message, and passes it to the installed
+/// writer.
 void write_log(const char* prefix, const char* pattern, std::va_list args);
 
 /// The settings of the log, which are read once from the environment variable COLLS_LOG.
@@ -55,12 +57,12 @@ class log_settings {
 
 }  // namespace detail
 
-/// Returns whether lines of the level `level` are written. The first call reads COLLS_LOG.
+/// Returns whether log lines of this level are written. The first call reads COLLS_LOG.
 inline bool log_enabled(log_level level) {
   return level <= detail::log_settings::instance().level();
 }
 
-/// Writes a line at level `warn`, formatted as by printf.
+/// Writes a line at level `warn`. The arguments are formatted as by printf.
 [[gnu::format(printf, 1, 2)]] inline void log_warn(const char* pattern, ...) {
   if (!log_enabled(log_level::warn)) return;
   std::va_list args;
@@ -69,8 +71,8 @@ inline bool log_enabled(log_level level) {
   va_end(args);
 }
 
-/// Writes a line at level `info`, formatted as by printf. Such a line states a fact about the job,
-/// such as how a rank joined.
+/// Writes a line at level `info`, which states a fact about the job, such as how a rank joined. The
+/// arguments are formatted as by printf.
 [[gnu::format(printf, 1, 2)]] inline void log_info(const char* pattern, ...) {
   if (!log_enabled(log_level::info)) return;
   std::va_list args;
@@ -79,8 +81,8 @@ inline bool log_enabled(log_level level) {
   va_end(args);
 }
 
-/// Writes a line at level `debug`, formatted as by printf. Such a line reports a detail, such as an
-/// attempt to connect.
+/// Writes a line at level `debug`, which reports a detail, such as an attempt to connect. The
+/// arguments are formatted as by printf.
 [[gnu::format(printf, 1, 2)]] inline void log_debug(const char* pattern, ...) {
   if (!log_enabled(log_level::debug)) return;
   std::va_list args;

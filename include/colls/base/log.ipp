@@ -12,7 +12,8 @@
 
 namespace colls::detail {
 
-/// Returns whether `text` begins with `level`, the name of a level, ignoring case.
+/// Returns whether `text` begins with `level`, which is the name of a level in lower case. Ignores
+/// the case of `text`.
 COLLS_ONCE bool is_level(const char* text, const char* level) {
   for (; *level != 0; ++text, ++level) {
     if ((*text | 0x20) != *level) return false;
@@ -53,7 +54,7 @@ COLLS_ONCE void write_log(const char* prefix, const char* pattern, std::va_list 
   installed_log_writer.load()(text, static_cast<std::size_t>(size));
 }
 
-/// Writes a warning whatever the level of the log is. Used for errors in the settings of the log.
+/// Writes a warning even if the log is off. Used for errors in the settings of the log.
 [[gnu::format(printf, 1, 2)]] COLLS_ONCE void warn_always(const char* pattern, ...) {
   std::va_list args;
   va_start(args, pattern);

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// loggp: the cost of the phases of collectives in the LogGP model. Examples of phases are full
-// exchanges, rings, hypercubes and circulant graphs.
+// loggp: predicts the cost of the phases of collectives with the LogGP model. A phase is a
+// communication pattern such as a full exchange, a ring, a hypercube or a circulant graph.
 
 #include <colls/base/algorithm_choice.hpp>
 #include <colls/base/algorithm_names.hpp>
@@ -14,12 +14,12 @@ namespace colls {
 
 namespace detail {
 
-/// The costs of phases on one network. A call works on a vector of `bytes` bytes and is made by
-/// `ranks` ranks, of which `per_host` share each host. All chunks (the shares of the ranks in the
-/// vector) count as equally long. A window is a buffer that the other ranks of the host access
-/// directly. A hop is the time of one message from start to end, and a gap is the time before its
-/// sender can send the next message. `near` is a link between ranks of one host, and `far` is a
-/// link between hosts.
+/// The costs of phases on one network. They apply to a call of `ranks` ranks on a vector of `bytes`
+/// bytes, where each host runs `per_host` of these ranks. A chunk is the share of one rank in the
+/// vector; the model treats all chunks as equally long. A window is a buffer that the other ranks
+/// of the host access directly. A hop is the time of one message from start to end. A gap is the
+/// time after which the sender of a message can send the next one. `near` is a link between ranks
+/// of one host, and `far` is a link between hosts.
 class loggp {
  protected:
   constexpr loggp(const network_cost& net, std::uint64_t bytes, int ranks, int per_host)
@@ -30,9 +30,9 @@ class loggp {
         p_(number(ranks)),
         chunk_((n_ + p_ - 1) / p_) {}
 
-  // The model treats longer vectors as vectors of this length, so that no computation overflows.
+  // The model treats a longer vector as a vector of this length, so that no computation overflows.
   static constexpr std::uint64_t max_bytes = std::uint64_t{1} << 42;
-  // The size of a window descriptor, with which a rank exposes a window to a peer.
+  // The size of a window descriptor, the message with which a rank exposes a window to a peer.
   static constexpr std::uint64_t descriptor_bytes = 3 * 8;
 
   /// The cost of one phase of a collective.
@@ -40,11 +40,11 @@ class loggp {
     std::uint64_t messages = 0;
     std::uint64_t bytes = 0;
     picoseconds critical_path = 0;   // the time of the longest chain of messages
-    std::uint64_t path_bytes = 0;    // bytes that a rank on the critical path reduces or copies
-    std::uint64_t copied = 0;        // bytes that all ranks copy or reduce other than by receiving
-    std::uint64_t window_bytes = 0;  // bytes that all ranks access in windows of their peers
+    std::uint64_t path_bytes = 0;    // bytes that are reduced or copied on the critical path
+    std::uint64_t copied = 0;        // bytes that all ranks copy or reduce outside of receives
+    std::uint64_t window_bytes = 0;  // bytes that all ranks access in windows of peers
     std::uint64_t batched = 0;       // messages that a receiver finds together, not one by one
-    std::uint64_t time_slices = 0;   // waits for a shared core, apart from waits for messages
+    std::uint64_t time_slices = 0;   // waits for a shared core that are not waits for messages
 
     constexpr phase operator+(const phase& next) const {
       return {messages + next.messages,
@@ -67,7 +67,7 @@ class loggp {
     return segment == 0 || length <= segment ? 1 : (length + segment - 1) / segment;
   }
 
-  /// Returns the cost of a call whose phases add up to `all`.
+  /// Returns the cost of a call. `all` is the sum of the phases of the call.
   constexpr cost finish(const phase& all) const {
     if (net_.one_thread) {
       // The last term is the cost of suspending and resuming ranks that wait.
@@ -82,8 +82,8 @@ class loggp {
   // ---- ranks that outnumber the cores of their host
 
   constexpr bool shares_cores() const { return net_.cores > 0 && ranks_per_host() > net_.cores; }
-  /// Returns the time for which the cores of a host are busy with the work of all its ranks. Each
-  /// message is work for both its sender and its receiver.
+  /// Returns the time for which the cores of a host are busy with the work of all ranks of the
+  /// host. Each message is work for both its sender and its receiver.
   constexpr picoseconds busy_time(const phase& all) const {
     const picoseconds start_work = (all.messages - all.batched * 2 / 3) * net_.near.overhead;
     const picoseconds message_work = 2 * (start_work + duration(all.bytes, net_.near.per_kib));
@@ -91,13 +91,14 @@ class loggp {
         duration(all.copied, net_.reduce_per_kib) + duration(all.window_bytes, net_.window_per_kib);
     return (message_work + local_work) / (hosts() * number(net_.cores));
   }
-  /// Returns the time for which a rank waits for the other ranks on its core.
+  /// Returns the time for which a rank waits until the other ranks on its core have had their time
+  /// slices.
   constexpr picoseconds slice_wait() const {
     return number(ranks_per_host() - net_.cores) * net_.time_slice / number(net_.cores);
   }
-  /// Returns the costs of the network without the overheads, which `busy_time` counts. The
+  /// Returns the parameters of the network with longer latencies and without overheads. The
   /// latencies are longer because a receiver continues only after the other ranks on its core have
-  /// had their time slices.
+  /// had their time slices. The overheads are 0 because `busy_time` counts them.
   constexpr network_cost waiting_network() const {
     network_cost net = net_;
     if (has_windows()) net.window_per_kib = 1;  // because 0 would mean that there are no windows
@@ -113,19 +114,20 @@ class loggp {
   /// Returns the number of ranks of this communicator on a host.
   constexpr int ranks_per_host() const { return is_one_host() ? ranks_ : per_host_; }
   constexpr std::uint64_t hosts() const { return (p_ + number(per_host_) - 1) / number(per_host_); }
-  /// Returns whether ranks access each other's windows. When an algorithm is selected, it is not
-  /// yet known which ranks will expose a window, so this function assumes that all ranks do if they
-  /// can.
+  /// Returns whether ranks access each other's windows. The ranks that will expose a window are not
+  /// yet known when an algorithm is selected, so this function assumes that all ranks do if it is
+  /// possible.
   constexpr bool has_windows() const { return is_one_host() && net_.window_per_kib > 0; }
-  /// Returns the number of ranks of a host that have their peer on another host. The peer of each
-  /// rank is the rank `distance` steps further on the ring.
+  /// Returns the number of ranks of each host that send to another host if each rank sends to the
+  /// rank `distance` steps further on the ring.
   constexpr int crossing(int distance) const {
     if (is_one_host()) return 0;
     const int shorter = distance < ranks_ - distance ? distance : ranks_ - distance;
     return shorter < per_host_ ? shorter : per_host_;
   }
-  /// Returns the time of one message from start to end if `crossing` ranks of each host send to
-  /// other hosts at the same time. If `crossing` is 0, the message stays on its host.
+  /// Returns the time of one message from start to end. If `crossing` is 0, the message stays on
+  /// its host. Otherwise the message goes to another host, and `crossing` ranks of each host send
+  /// to other hosts at the same time.
   constexpr picoseconds hop(std::uint64_t bytes, int crossing) const {
     const link_cost& link = crossing == 0 ? net_.near : net_.far;
     return link.latency + 2 * link.overhead + transfer(bytes, crossing);
@@ -140,34 +142,36 @@ class loggp {
     const link_cost& link = is_one_host() ? net_.near : net_.far;
     return link.overhead + duration(bytes, link.per_kib);
   }
-  /// Returns the time of a message that each rank sends to the rank `distance` steps further on the
-  /// ring.
+  /// Returns the time of a round in which each rank sends a message to the rank `distance` steps
+  /// further on the ring.
   constexpr picoseconds shift_hop(std::uint64_t bytes, int distance) const {
     return hop(bytes, crossing(distance));
   }
-  /// Returns the time of such a message in one of several rounds whose distances add up to at most
-  /// the number of ranks of a host. A rank waits for another host in only one of these rounds. If
-  /// `waits` is false, no rank waits for another host in this round. The latency between hosts then
-  /// does not count, but the transfer does.
+  /// Returns the same time as the function above if the round is one of several rounds whose
+  /// distances add up to at most the number of ranks of a host. A rank waits for a message from
+  /// another host in only one of these rounds. If `waits` is false, no rank does so in this round,
+  /// and the latency between hosts does not count. The transfer between hosts always counts.
   constexpr picoseconds shift_hop(std::uint64_t bytes, int distance, bool waits) const {
     if (is_one_host() || waits) return shift_hop(bytes, distance);
     return net_.near.latency + 2 * net_.near.overhead + transfer(bytes, crossing(distance));
   }
-  /// Returns the time of a message between corners of the hypercube whose numbers differ in the bit
-  /// `bit`. A corner is a rank that takes part in the exchange. If the number of ranks is not a
-  /// power of two, the other ranks fold: each sends its part to a corner.
+  /// Returns the time of a message between two corners of the hypercube whose numbers differ in the
+  /// bit `bit`. A corner is a rank that takes part in the exchange. If the number of ranks is not a
+  /// power of two, the ranks in excess fold: each of them sends its part to a corner and takes no
+  /// part in the exchange.
   constexpr picoseconds cube_hop(std::uint64_t bytes, int bit) const {
     if (is_one_host()) return hop(bytes, 0);
     // If some ranks fold, some corners stand for two ranks each, which doubles the distances
-    // between them. The last bit separates these corners from the others.
+    // between these corners. The model treats the highest bit as the one that separates these
+    // corners from the others.
     const bool wide = folded_ranks() > 0 && bit + 1 < cube_rounds();
     const int distance = 1 << (wide ? bit + 1 : bit);
     const bool inside = per_host_ % (std::int64_t{folded_ranks() > 0 ? 4 : 2} << bit) == 0;
     if (inside) return hop(bytes, 0);
     return hop(bytes, wide ? (crossing(distance) + 1) / 2 : crossing(distance));
   }
-  /// Returns the time of a message between a rank that folds and its corner. Such pairs are the
-  /// ranks 0 and 1, 2 and 3, ...
+  /// Returns the time of a message between a rank that folds and its corner. The pairs of such
+  /// ranks are (0, 1), (2, 3), ...
   constexpr picoseconds fold(std::uint64_t bytes) const {
     return hop(bytes, is_one_host() || per_host_ % 2 == 0 ? 0 : 1);
   }
@@ -176,29 +180,31 @@ class loggp {
 
   // ---- phases of collectives
 
-  /// Returns the cost of a message from each rank to each other rank if all ranks begin with the
-  /// same peer.
+  /// Returns the cost of a phase in which each rank sends a message to each other rank, and all
+  /// ranks send to the same peer first.
   constexpr phase mesh(std::uint64_t bytes) const {
     const std::uint64_t h = number(per_host_);
-    // All hosts first send to the same host. Its incoming bandwidth therefore limits all of them.
+    // Because all hosts send to the same host first, the incoming bandwidth of this host limits all
+    // of them.
     const picoseconds out =
         is_one_host() ? 0 : 2 * (p_ - h) * duration(h * (p_ - h) * bytes, net_.host_per_kib) / p_;
     return {p_ * (p_ - 1), p_ * (p_ - 1) * bytes,
             hop(0, is_one_host() ? 0 : 1) + max((2 * p_ - 3) * gap(bytes), out)};
   }
-  /// Returns the cost of a message from each rank to each other rank if each rank sends to one peer
+  /// Returns the cost of a phase in which each rank sends a message to each other rank, to one peer
   /// at a time.
   constexpr phase pairwise_rounds(std::uint64_t bytes) const {
     picoseconds time = 0;
-    int near_by = 0;  // the number of distances at which some ranks have their peer on their host
+    int near_by = 0;  // the number of distances at which some messages stay on their host
     for (int d = 1; !is_one_host() && d < per_host_ && 2 * d < ranks_; ++d, near_by += 2) {
       time += 2 * shift_hop(bytes, d);
     }
     time += (p_ - 1 - number(near_by)) * shift_hop(bytes, per_host_);
     return {p_ * (p_ - 1), p_ * (p_ - 1) * bytes, time};
   }
-  /// Returns the cost of an exchange of chunks over a hypercube in which a message has twice as
-  /// many chunks in each round. `fold_time` is the time of the local work after a fold.
+  /// Returns the cost of an exchange of chunks over a hypercube. A message between corners whose
+  /// numbers differ in the bit b contains 2^b chunks. `fold_time` is the time that a corner needs
+  /// to reduce the part of the rank that folds into it, or 0 if the corner does not reduce.
   constexpr phase hypercube_chunks(std::uint64_t fold_time) const {
     const std::uint64_t corners = std::uint64_t{1} << cube_rounds();
     phase sum{corners * number(cube_rounds()) + 2 * folded_ranks(),
@@ -210,9 +216,9 @@ class loggp {
     return sum;
   }
   /// Returns the cost of moving chunks over the circulant graph of `ranks` ranks, of which the
-  /// first `filled` ranks have a chunk. `time(bytes, skip, distance)` returns the time of a message
-  /// to the rank `skip` steps further, where `distance` is the longest distance that chunks still
-  /// have to cover.
+  /// first `filled` ranks have a chunk. `time(bytes, skip, distance)` must return the time of a
+  /// message to the rank `skip` steps further, where `distance` is the longest distance that chunks
+  /// still have to travel.
   template <class Time>
   constexpr phase circulant_rounds(int ranks, std::uint64_t chunk, int filled,
                                    const Time& time) const {
@@ -226,8 +232,8 @@ class loggp {
     return sum;
   }
   constexpr phase circulant_rounds() const {
-    // The number of remaining rounds with short distances in which a rank waits for another host,
-    // or -1 before the first of these rounds.
+    // The number of remaining rounds with short distances in which a rank waits for another host.
+    // It is -1 before the first round with a short distance.
     int waits = -1;
     return circulant_rounds(ranks_, chunk_, ranks_,
                             [&](std::uint64_t bytes, int skip, int distance) {
@@ -237,16 +243,17 @@ class loggp {
                             });
   }
   /// Returns the time in which the segments of a chunk move `steps` steps around a ring in
-  /// concurrent lanes. A step of one lane takes a hop. A step of all lanes takes at least one gap
-  /// per lane.
+  /// concurrent lanes. A step of one lane takes one hop, and a step of all lanes takes at least one
+  /// gap per lane.
   constexpr picoseconds pipelined_ring(std::uint64_t steps, const algorithm_choice& choice,
                                        bool reduces) const {
     const std::uint64_t s = pieces(chunk_, choice.segment);
     const std::uint64_t piece = (chunk_ + s - 1) / s;
     const picoseconds local = reduces ? duration(piece, net_.reduce_per_kib) : 0;
     const int crossing_ranks = is_one_host() ? 0 : 1;
-    // A short piece crosses between hosts only in some steps. A long piece waits for a clear to
-    // send (CTS) from its receiver, so that each step is as slow as the slowest rank.
+    // A short piece is sent without waiting, so only `hosts()` of its steps take the time between
+    // hosts. A long piece waits for a clear to send (CTS) from its receiver, so that each step is
+    // as slow as the slowest rank.
     const std::uint64_t far = piece > eager_limit || steps < hosts() ? steps : hosts();
     const picoseconds alone =
         (far * hop(piece, crossing_ranks) + (steps - far) * hop(piece, 0)) / steps + local;
@@ -264,39 +271,41 @@ class loggp {
             pipelined_ring(p_ - 1, choice, reduces)};
   }
   /// Returns the cost of a neighbour exchange, in which a rank exchanges chunks with its two
-  /// neighbours alternately. Each round after the first moves two chunks.
+  /// neighbours alternately. It exchanges one chunk in the first round and two chunks in each later
+  /// round.
   constexpr phase neighbours() const {
     const std::uint64_t rounds = p_ / 2;
     if (is_one_host() || per_host_ % 2 != 0) {
       return {p_ * rounds, (p_ - 1) * n_,
               shift_hop(chunk_, 1) + (rounds - 1) * shift_hop(2 * chunk_, 1)};
     }
-    // In every other round, two ranks of each host have their partner on another host. Long
+    // In every other round, two ranks of each host exchange with a rank of another host. Long
     // messages of these two ranks wait for each other, and short messages do not.
     const std::uint64_t far = rounds / 2;
     const picoseconds out = hop(2 * chunk_, 2 * chunk_ > eager_limit ? 2 : 1);
     return {p_ * rounds, (p_ - 1) * n_,
             hop(chunk_, 0) + (rounds - 1 - far) * hop(2 * chunk_, 0) + far * out};
   }
-  /// Returns the cost of messages that a receiver finds together in shared memory, so that it need
-  /// not match each of them.
+  /// Returns `messages`, the cost of a phase. If the ranks share memory, all messages of the phase
+  /// count as batched, because a receiver finds them together and need not match each of them.
   constexpr phase batch(phase messages) const {
     if (has_windows()) messages.batched = messages.messages;
     return messages;
   }
   /// Returns the cost of an exchange of window descriptors between all ranks. A window descriptor
-  /// tells peers how to access a window.
+  /// tells a peer how to access a window.
   constexpr phase descriptor_exchange() const { return batch(mesh(descriptor_bytes)); }
-  /// Returns the cost of exchanging window descriptors anew for each piece of a chunk.
+  /// Returns the cost of an exchange of window descriptors that is repeated for each piece of a
+  /// chunk.
   constexpr phase descriptor_exchange(const algorithm_choice& choice) const {
     const std::uint64_t s = pieces(chunk_, choice.segment);
     const phase once = descriptor_exchange();
     return batch({s * once.messages, s * once.bytes, s * once.critical_path});
   }
-  /// Returns the cost of messages of `bytes` bytes in one round, either between all ranks or
-  /// between one rank and all others. In shared memory each message is a cache line that its reader
-  /// polls. Without shared memory, two ranks need only the time of one message because they send to
-  /// each other at the same time.
+  /// Returns the cost of one round of messages of `bytes` bytes, either between all ranks or
+  /// between one rank and all others. In shared memory, each message is a cache line that its
+  /// receiver polls. Without shared memory, two ranks need only the time of one message because
+  /// they send to each other at the same time.
   constexpr phase batch(phase messages, std::uint64_t bytes) const {
     if (has_windows()) {
       messages.critical_path = net_.near.latency + (p_ - 1) * gap(bytes);
@@ -305,35 +314,36 @@ class loggp {
     }
     return batch(messages);
   }
-  /// Returns the cost of a collective in which all ranks of one thread wait for the rank that
-  /// arrives last. This rank reduces and copies `bytes` bytes.
+  /// Returns the cost of a collective of ranks on one thread, in which the rank that arrives last
+  /// does the work of all ranks. This rank reduces and copies `bytes` bytes.
   constexpr phase last_arriver(std::uint64_t bytes) const {
     return {0, 0, p_ * net_.near.latency, bytes, bytes};
   }
   /// Returns the cost of a phase in which each of `ranks` ranks accesses `bytes` bytes in windows.
-  /// `control` is the cost of the messages that tell peers that the access is done.
+  /// `control` is the cost of the messages with which ranks tell their peers that the accesses are
+  /// done.
   constexpr phase window_access(phase control, std::uint64_t bytes, std::uint64_t ranks) const {
     control.critical_path += duration(bytes, net_.window_per_kib);
     control.window_bytes += ranks * bytes;
     return batch(control);
   }
-  /// Returns the cost of a phase in which each rank accesses `bytes` bytes in windows. All ranks
+  /// Returns the cost of a phase in which each rank accesses `bytes` bytes in windows. The accesses
   /// begin when the last rank has arrived.
   constexpr phase window_access_by_all(std::uint64_t bytes) const {
     phase all = window_access(mesh(0), bytes, p_);
     all.time_slices = 1;
     return all;
   }
-  /// Returns the cost of one chunk from each rank to each other rank, sent as messages of one
-  /// segment each.
+  /// Returns the cost of a phase in which each rank sends a chunk to each other rank, in one
+  /// message per segment of the chunk.
   constexpr phase chunk_mesh(const algorithm_choice& choice) const {
     phase sum = mesh(chunk_);
     sum.messages *= pieces(chunk_, choice.segment);
     return sum;
   }
-  /// Returns the cost of a dissemination, in which a rank sends to at most radix - 1 peers per
-  /// round. `blocks(step)` returns the number of blocks in a message of the round with the step
-  /// `step`.
+  /// Returns the cost of a dissemination, in which a rank sends to at most `radix` - 1 peers per
+  /// round. `blocks(step)` must return the number of blocks that a message has in the round with
+  /// the step `step`.
   template <class Blocks>
   constexpr phase dissemination_rounds(int radix, const Blocks& blocks) const {
     const pattern::dissemination circle{0, ranks_, radix};

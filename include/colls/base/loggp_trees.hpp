@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// loggp_trees: the cost of phases with a root in the LogGP model: stars, trees and pipelines. See
-// loggp.hpp for the terms.
+// loggp_trees: predicts the cost of phases with a root (stars, trees and pipelines) with the LogGP
+// model. See loggp.hpp for the terms.
 
 #include <colls/base/loggp.hpp>
 
@@ -11,14 +11,14 @@
 
 namespace colls::detail {
 
-/// The costs on one network of phases in which data moves from or to a root.
+/// The costs of phases in which data moves from a root or to a root, on one network.
 class loggp_trees : protected loggp {
  protected:
   using loggp::loggp;
 
-  /// Returns the cost of one message of `bytes` bytes from the root to each other rank. `star_in`
-  /// returns the cost of one message from each other rank to the root, where messages arrive while
-  /// the root receives another one.
+  /// Returns the cost of a phase in which the root sends a message of `bytes` bytes to each other
+  /// rank. `star_in` returns the cost of the opposite phase, in which each other rank sends a
+  /// message to the root. The root can receive several of these messages at the same time.
   constexpr phase star_out(std::uint64_t bytes) const {
     const std::uint64_t far = is_one_host() ? 0 : p_ - number(per_host_);
     const picoseconds near_gap = net_.near.overhead + duration(bytes, net_.near.per_kib);
@@ -39,8 +39,8 @@ class loggp_trees : protected loggp {
                 max((p_ - 2) * link_gap(net_.near), far > 0 ? (far - 1) * link_gap(net_.far) : 0)};
   }
   /// Returns the cost of messages to the root, which receives and reduces one message after
-  /// another. For a long message, the root sends a clear to send only after the message before has
-  /// arrived.
+  /// another. If the messages are long, the root sends the clear to send (CTS) of a message only
+  /// after the previous message has arrived.
   constexpr phase star_sum(std::uint64_t bytes) const {
     phase sum = star_in(bytes);
     const std::uint64_t far = is_one_host() ? 0 : p_ - number(per_host_);
@@ -51,20 +51,20 @@ class loggp_trees : protected loggp {
   }
   enum class direction : std::uint8_t { down, up };
 
-  /// Returns how many of the next k - 1 ranks after a parent, at distances of `step` from each
-  /// other, are on the host of the parent. If this number differs between parents, returns the
-  /// smallest.
+  /// Returns how many of the k - 1 ranks that follow a parent at distances of `step` from each
+  /// other are on the parent's host. If this number differs between parents, returns the smallest.
   constexpr std::uint64_t on_same_host(std::uint64_t step, std::uint64_t k) const {
     if (is_one_host()) return k - 1;
-    // The distances between parents and the boundaries of hosts are multiples of `room`.
+    // Parents are at multiples of `k * step` and hosts begin at multiples of `per_host_`, so that
+    // the next host begins at least `room` ranks after a parent.
     const std::uint64_t room = std::gcd(number(per_host_), k * step);
     const std::uint64_t within = (room - 1) / step;
     return within < k - 1 ? within : k - 1;
   }
   /// Returns the cost of sending `bytes` bytes down a k-nomial tree, or of reducing them on the way
-  /// up. A path takes a hop per level and a gap for each child that its parent serves before. A
-  /// parent that reduces sends the clear to send of a long message only after the message before
-  /// has arrived.
+  /// up. A message takes one hop per level, and one gap for each child that the parent serves
+  /// earlier. If the parent reduces and the messages are long, the parent sends the clear to send
+  /// of a message only after the previous message has arrived.
   constexpr phase tree(std::uint64_t bytes, int radix, direction heading) const {
     const std::uint64_t k = number(radix);
     const bool up = heading == direction::up;
@@ -76,18 +76,19 @@ class loggp_trees : protected loggp {
     const picoseconds near_hop = hop(bytes, 0) + local;
     const picoseconds near_gap = gap_of(net_.near.overhead, duration(bytes, net_.near.per_kib));
     const picoseconds far_hop = hop(bytes, 1) + local;
-    // If ranks of a host share its network port, a sender has finished before the port has.
+    // If several ranks of a host share its network port, a rank can send the next message before
+    // the port has sent the previous one.
     const picoseconds port = per_host_ > 1 ? net_.near.per_kib : net_.far.per_kib;
     const picoseconds far_port = gap_of(net_.far.overhead, duration(bytes, port));
     const picoseconds far_gap = max(far_port, duration(bytes, net_.far.per_kib));
     picoseconds full = 0;  // the time of a full tree of k^level ranks
-    picoseconds time = 0;  // the time of the tree that has the levels so far
+    picoseconds time = 0;  // the time of the tree that consists of the levels so far
     std::uint64_t left = p_ - 1;
     for (std::uint64_t step = 1; step <= p_ - 1; step *= k, left /= k) {
       const std::uint64_t max_near = on_same_host(step, k);
-      // Returns the time of a parent that has `children` children at this level. The subtree of the
-      // child that is served first takes the time `first`. The other subtrees and the lower levels
-      // of the parent are full trees.
+      // Returns the time of a parent that has `children` children at this level. `first` is the
+      // time of the subtree of the child that is served first. The other subtrees and the lower
+      // levels of the parent are full trees.
       const auto parent_time = [&](std::uint64_t children, picoseconds first) {
         const std::uint64_t near = children < max_near ? children : max_near;
         const std::uint64_t far = children - near;
@@ -104,8 +105,8 @@ class loggp_trees : protected loggp {
     }
     return {p_ - 1, (p_ - 1) * bytes, time};
   }
-  /// Returns the cost of moving one chunk per rank from or to the root over a binomial tree, as
-  /// scatter and gather do.
+  /// Returns the cost of moving one chunk per rank from the root or to the root over a binomial
+  /// tree, as in scatter and gather.
   constexpr phase chunk_tree(direction heading) const {
     phase sum{p_ - 1, 0, 0};
     picoseconds full = 0;
@@ -128,8 +129,8 @@ class loggp_trees : protected loggp {
     return sum;
   }
 
-  /// Returns the cost of forwarding the segments of a buffer `depth` times. Each segment occupies a
-  /// rank for `sends` gaps.
+  /// Returns the cost of sending a buffer in segments, each of which is forwarded from rank to rank
+  /// `depth` times. Each segment occupies a rank for `sends` gaps.
   constexpr phase pipeline(std::uint64_t bytes, std::uint64_t depth, std::uint64_t sends,
                            const algorithm_choice& choice, bool reduces) const {
     const std::uint64_t s = pieces(bytes, choice.segment);
@@ -143,30 +144,32 @@ class loggp_trees : protected loggp {
     const picoseconds lane = (hop(piece, far > 0 ? 1 : 0) + busy) / number(choice.lanes);
     return {(p_ - 1) * s, (p_ - 1) * bytes, down + (s - 1) * max(busy, lane)};
   }
-  /// Returns the transfer time at the network port of the busiest host. A rank near the root of one
-  /// tree has both children on other hosts, and a rank of the same host may be in this position in
-  /// the other tree. If the ranks of a host do not form a complete subtree, more edges cross
-  /// between hosts.
+  /// Returns the time in which the network port of the busiest host transfers its data. A rank near
+  /// the root of one tree has both children on other hosts, and another rank of its host may be
+  /// near the root of the other tree. If the ranks of a host do not form a complete subtree, more
+  /// edges cross between hosts.
   constexpr picoseconds double_tree_crossing() const {
     if (is_one_host() || per_host_ == 1) return 0;
     const bool is_subtree = (per_host_ & (per_host_ - 1)) == 0;
     return (!is_subtree ? 6 : hosts() > 3 ? 5 : 3) * duration(n_ / 2, net_.host_per_kib);
   }
-  /// Returns the cost of sending both halves of the buffer over the two trees, either up or down.
+  /// Returns the cost of sending the two halves of the buffer over the two trees, either both up or
+  /// both down.
   constexpr phase double_tree(const algorithm_choice& choice, bool reduces) const {
     const auto depth = number(ranks_ < 3 ? ranks_ - 1 : 1 + pattern::bit_width(ranks_ - 2));
     phase half = pipeline(n_ / 2, depth, 2, choice, reduces);
     const std::uint64_t s = pieces(n_ / 2, choice.segment);
     const picoseconds piece_time = gap((n_ / 2 + s - 1) / s);
     half.critical_path += piece_time;  // because the root handles both halves
-    // A rank that reduces receives from one child after the other, while its own parent waits.
+    // A rank that reduces receives from its two children one after the other, while its parent
+    // waits.
     if (reduces) half.critical_path += (s - 1) * piece_time / 2;
     half.critical_path = max(half.critical_path, double_tree_crossing());
     half.messages *= 2;
     half.bytes = (p_ - 1) * n_;
     return half;
   }
-  /// Returns the cost of sending both halves of the buffer up the two trees and down again. Each
+  /// Returns the cost of sending the two halves of the buffer up the two trees and down again. Each
   /// segment occupies its lane until it has returned.
   constexpr phase double_tree_round_trip(const algorithm_choice& choice) const {
     const auto depth = number(ranks_ < 3 ? ranks_ - 1 : 1 + pattern::bit_width(ranks_ - 2));

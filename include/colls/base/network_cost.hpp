@@ -2,52 +2,52 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// network_cost: the parameters of a network, from which the cost model predicts the time of a call.
+// network_cost: the parameters of a network from which the cost model predicts the time of a call.
 
 #include <cstddef>
 #include <cstdint>
 
 namespace colls {
 
-/// The number of bytes up to which a message is sent eagerly, without waiting for the receiver. The
-/// data of a longer message waits until the receiver has sent a clear to send (CTS).
+/// The largest size in bytes of a message that is sent eagerly, without waiting for the receiver. A
+/// longer message is sent only after the receiver has answered with a clear to send (CTS).
 inline constexpr std::size_t eager_limit = 128 * 1024;
 
 /// The number of bytes of eager messages from one sender that may wait at a rank until their
-/// receives are posted. This number is part of the wire protocol because sender and receiver both
-/// count these bytes.
+/// receives are posted. This number is part of the wire protocol because both the sender and the
+/// receiver count these bytes.
 inline constexpr std::size_t eager_window = 4 * eager_limit;
 
 using picoseconds = std::uint64_t;
 
 /// The cost of a message between two ranks. `per_kib` is the time for each KiB of the message.
 struct link_cost {
-  picoseconds latency = 0;   // the latency of the network
-  picoseconds overhead = 0;  // the time for which a message occupies a core at either end
+  picoseconds latency = 0;   // the time on the network, without the overheads
+  picoseconds overhead = 0;  // the CPU time of a message at the sender, and again at the receiver
   picoseconds per_kib = 0;
 
   friend constexpr bool operator==(const link_cost&, const link_cost&) = default;
 };
 
-/// The cost parameters of a network, as in the LogGP model. They are equal on all ranks of a
-/// communicator. Members whose names end in `per_kib` are times per KiB.
+/// The cost parameters of a network, as in the LogGP model. All ranks of a communicator use equal
+/// parameters. Members whose names end in `per_kib` are times per KiB.
 struct network_cost {
   link_cost near;                    // a message between ranks of one host
   link_cost far;                     // a message between hosts
   picoseconds host_per_kib = 0;      // for the bytes that all ranks of a host send to other hosts
   picoseconds reduce_per_kib = 0;    // for the bytes that a rank reduces or copies itself
-  picoseconds window_per_kib = 0;    // for direct access to a peer's buffer; 0 if not possible
-  std::uint64_t min_segment = 4096;  // the bytes of a piece below which cutting gains nothing
+  picoseconds window_per_kib = 0;    // for direct access to a peer's buffer; 0 if not supported
+  std::uint64_t min_segment = 4096;  // pieces shorter than this number of bytes gain nothing
   bool one_thread = false;           // whether one thread does the work of all ranks in turn
-  int cores = 0;                     // the cores that a host's ranks share; 0 if they share none
+  int cores = 0;                     // the number of cores that a host's ranks share, or 0 if none
   picoseconds time_slice = 0;        // the time for which a rank holds a core that it shares
 
   friend constexpr bool operator==(const network_cost&, const network_cost&) = default;
 };
 
-/// The default costs of processes that communicate over TCP, on one host and between hosts on a 10
-/// Gbit/s network. On one host, sender and receiver each copy every byte, and pieces shorter than
-/// `min_segment` gain nothing.
+/// The default costs of processes that communicate over TCP, both on one host and between hosts on
+/// a 10 Gbit/s network. On one host, the sender and the receiver each copy every byte, and pieces
+/// shorter than `min_segment` gain nothing.
 inline constexpr network_cost tcp_cost{
     .near = {600'000, 1'200'000, 195'000},
     .far = {15'000'000, 2'000'000, 900'000},
@@ -56,9 +56,9 @@ inline constexpr network_cost tcp_cost{
     .min_segment = 2 << 20,
     .time_slice = 2'400'000,
 };
-/// The default costs of processes that share memory on a host and use TCP between hosts. The sender
-/// copies each byte into shared memory, and the receiver copies or reduces it from there.
-/// `min_segment` is large because a connection itself cuts messages into pieces.
+/// The default costs of processes that use shared memory on a host and TCP between hosts. On a
+/// host, the sender copies each byte to shared memory, and the receiver copies or reduces it from
+/// there. `min_segment` is large because connections cut messages into pieces themselves.
 inline constexpr network_cost hybrid_cost{
     .near = {110'000, 90'000, 120'000},
     .far = tcp_cost.far,
@@ -76,7 +76,7 @@ inline constexpr network_cost threads_cost{.near = {300'000, 150'000, 75'000},
                                            .far = {},
                                            .reduce_per_kib = 50'000,
                                            .min_segment = 256 << 10};
-/// The default costs of ranks that one thread drives in turn, so that the work of all ranks adds
+/// The default costs of ranks that run in turn on one thread, so that the times of all ranks add
 /// up.
 inline constexpr network_cost one_thread_cost{.near = {40'000, 70'000, 60'000},
                                               .far = {},

@@ -2,20 +2,20 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// node_map: the ranks of a communicator grouped by host.
+// node_map: a map that groups the ranks of a communicator by host.
 
 #include <cstddef>
 #include <vector>
 
 namespace colls {
 
-/// The ranks of a communicator grouped by host. The ranks of one host form a node. Nodes are
-/// numbered in the order of their lowest ranks. The ranks of a node have the local ranks 0, 1, ...
-/// in the order of their ranks. The map is equal on all ranks.
+/// The ranks of a communicator, grouped by host. The ranks of one host form a node. Nodes are
+/// numbered in the order of their lowest ranks. Within a node, ranks are numbered 0, 1, ... in rank
+/// order; these numbers are the local ranks. The map is equal on all ranks.
 class node_map {
  public:
-  /// Groups the ranks 0 to `size` - 1. `host_of(rank)` returns a number that is equal for two ranks
-  /// if they are on the same host.
+  /// Groups the ranks 0 to `size` - 1. `host_of(rank)` must return equal numbers for two ranks
+  /// exactly if the ranks are on the same host.
   template <class HostOf>
   node_map(int size, const HostOf& host_of) : positions_(static_cast<std::size_t>(size)) {
     std::vector<int> hosts;
@@ -23,7 +23,7 @@ class node_map {
     for (int rank = 0; rank < size; ++rank) {
       const int host = host_of(rank);
       std::size_t node = 0;
-      // The search tries the last host first because consecutive ranks are usually on the same
+      // The search begins with the last host because consecutive ranks are usually on the same
       // host.
       if (!hosts.empty() && hosts.back() == host) node = hosts.size() - 1;
       while (node < hosts.size() && hosts[node] != host) ++node;
@@ -50,7 +50,7 @@ class node_map {
     }
   }
 
-  /// The node of a rank, and the local rank that it has in this node.
+  /// The node of a rank, and the local rank of this rank.
   struct position {
     int node;
     int local_rank;
@@ -58,8 +58,8 @@ class node_map {
   position position_of(int rank) const { return positions_[static_cast<std::size_t>(rank)]; }
   int nodes() const { return static_cast<int>(first_.size()) - 1; }
   int node_size(int node) const { return first(node + 1) - first(node); }
-  /// Returns the number of ranks of the smallest node. `max_node_size` returns that of the largest
-  /// node.
+  /// Returns the number of ranks of the smallest node. `max_node_size` returns the number of ranks
+  /// of the largest node.
   int min_node_size() const { return min_node_size_; }
   int max_node_size() const { return max_node_size_; }
 
@@ -75,9 +75,9 @@ class node_map {
   int first(int node) const { return first_[static_cast<std::size_t>(node)]; }
 
   std::vector<position> positions_;
-  std::vector<int> first_;          // the index in by_node_ of the first rank of each node
+  std::vector<int> first_;          // the index in `by_node_` of the first rank of each node
   std::vector<int> by_node_;        // all ranks, ordered by node
-  std::vector<int> by_local_rank_;  // ranks ordered by local rank, up to min_node_size_
+  std::vector<int> by_local_rank_;  // the ranks that `ranks_with_local_rank` returns, in order
   int min_node_size_ = 0;
   int max_node_size_ = 0;
 };

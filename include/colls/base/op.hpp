@@ -107,7 +107,7 @@ struct logical_or : detail::builtin_op<9> {
   }
 };
 
-/// The smallest value and its index. If several ranks have this value, the result is the smallest
+/// The smallest value and its index. If several ranks have this value, the result has the smallest
 /// of their indices. NaN counts as the smallest value.
 struct min_loc : detail::builtin_op<10> {
   template <detail::number T>
@@ -117,8 +117,8 @@ struct min_loc : detail::builtin_op<10> {
   }
 };
 
-/// The largest value and its index. If several ranks have this value, the result is the smallest of
-/// their indices. NaN counts as the largest value.
+/// The largest value and its index. If several ranks have this value, the result has the smallest
+/// of their indices. NaN counts as the largest value.
 struct max_loc : detail::builtin_op<11> {
   template <detail::number T>
   COLLS_INLINE constexpr value_index<T> operator()(const value_index<T>& left,
@@ -127,8 +127,8 @@ struct max_loc : detail::builtin_op<11> {
   }
 };
 
-/// The sum divided by the number of ranks. Sums of integers wrap around on overflow, which a wider
-/// accumulate type avoids. The quotient of integers is rounded toward zero.
+/// The sum divided by the number of ranks. The sum of integers wraps around on overflow, which a
+/// wider accumulate type avoids. The quotient of integers is rounded toward zero.
 struct average : detail::builtin_op<12> {
   template <class T>
   using accumulate = detail::wide<T>;
@@ -155,8 +155,8 @@ struct average : detail::builtin_op<12> {
   }
 };
 
-/// The sum of the inputs of all ranks, after each rank has multiplied its input by its `scale`.
-/// Different ranks may have different scales.
+/// The sum of the inputs of all ranks, where each rank first multiplies its input by its own
+/// `scale`. The scales of the ranks may differ.
 template <class Scale>
 struct pre_multiplied_sum : detail::builtin_op<13> {
   template <class T>

@@ -12,8 +12,8 @@ namespace colls::detail {
 template <class T>
 concept integer = std::is_integral_v<T> && !std::is_same_v<T, bool>;
 
-/// Converts an integer to an unsigned type that is not promoted to int, so that arithmetic with it
-/// wraps around.
+/// Converts an integer to an unsigned type that is at least as wide as unsigned int. Arithmetic
+/// with this type wraps around because it is not promoted to int.
 template <integer T>
 COLLS_INLINE constexpr auto wrapping(T value) {
   return static_cast<decltype(std::make_unsigned_t<T>() + 0u)>(value);
@@ -47,8 +47,8 @@ concept averageable = addable<T> && !std::is_same_v<T, bool> &&
                       (number<T> || complex_number<T> || requires(const T& x) {
                         { x / 1 } -> result_for<T>;
                       });
-/// Whether a number of type T can be multiplied by a Scale. Integers can be multiplied only by
-/// integers.
+/// Whether a value of the arithmetic or complex type T can be multiplied by a value of type Scale.
+/// Integers can be multiplied only by integers.
 template <class T, class Scale>
 concept scales_number = number<Scale> && (complex_number<T> || (integer<T> && integer<Scale>) ||
                                           half_type<T> || std::is_floating_point_v<T>);
@@ -67,12 +67,13 @@ COLLS_INLINE constexpr bool is_nan(const T& x) {
     return x != x;
   }
 }
-/// Returns an integer key for a value of a two-byte format. The keys compare like the values. The
-/// key of a NaN is the smallest key for a minimum (`Least`) and the largest for a maximum.
+/// Returns an integer key for a value of a 16-bit format. The keys of two values compare like the
+/// values. The key of a NaN is the smallest possible if `Least` is true and the largest possible
+/// otherwise, so that NaN is the result of a minimum and of a maximum.
 template <bool Least, half_type T>
 COLLS_INLINE constexpr std::int16_t order_key(T x) {
-  // Bit patterns, taken as integers, compare like the numbers once all bits of negative numbers
-  // except the sign are inverted.
+  // Bit patterns, read as integers, compare like the numbers if all bits of negative numbers except
+  // the sign bit are inverted.
   const auto bits = static_cast<std::int16_t>(x.bits());
   const auto key = static_cast<std::int16_t>(bits ^ ((bits >> 15) & 0x7fff));
   constexpr std::int16_t winner = Least ? -0x8000 : 0x7fff;
@@ -89,8 +90,9 @@ COLLS_INLINE constexpr bool is_negative(T x) {
   }
 }
 
-/// Returns whether `left` is the minimum (if `Least`) or the maximum of `left` and `right`. There
-/// are no branches, so that compilers can vectorise loops that call this function.
+/// Returns whether `left` is the minimum (if `Least` is true) or the maximum (otherwise) of `left`
+/// and `right`. The function has no branches for numbers, so that compilers can vectorise loops
+/// that call this function.
 COLLS_ANYWHERE
 template <bool Least, class T>
 COLLS_INLINE constexpr bool left_wins(const T& left, const T& right) {
@@ -118,8 +120,8 @@ COLLS_INLINE constexpr bool left_wins(const value_index<T>& left, const value_in
          (left.value == right.value && before);
 }
 
-/// The default type in which sums of elements of type T are computed. It is float for two-byte
-/// floating-point formats, and otherwise T.
+/// The default type in which sums of elements of type T are computed. This is float for 16-bit
+/// floating-point formats, and T for all other types.
 template <class T>
 using wide = std::conditional_t<half_type<T>, float, T>;
 

@@ -2,9 +2,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// op_traits: the requirements on the operation of a reduction. An operation has up to three steps:
-// prepare is applied once to each input, combine to two values at a time, and finish once to each
-// result, with the number of ranks. The left argument of combine comes from the lower rank.
+// op_traits: the requirements on the operation of a reduction. An operation has up to three steps.
+// `prepare` is applied once to each input. The call operator combines two values. `finish` is
+// applied once to each result and also receives the number of ranks. Unless the operation is
+// commutative, the left argument of the call operator comes from lower ranks than the right
+// argument.
 
 #include <colls/base/op_arithmetic.hpp>
 
@@ -12,7 +14,8 @@ namespace colls {
 
 namespace detail {
 
-/// The base class of the built-in operations. `Number` identifies the operation in fingerprints.
+/// The base class of the built-in operations. `Number` stands for the operation in fingerprints
+/// (the arguments of calls that ranks compare).
 template <std::uint32_t Number>
 struct builtin_op {
   static constexpr bool commutative = true;
@@ -21,7 +24,7 @@ struct builtin_op {
 template <class Op>
 concept is_builtin_op = requires { requires std::is_base_of_v<builtin_op<Op::op_number>, Op>; };
 
-/// A callable that is declared as commutative. All other properties are inherited from `Function`.
+/// A callable that is declared to be commutative. All other properties come from `Function`.
 template <class Function>
 struct commuting : Function {
   static constexpr bool commutative = true;
@@ -34,8 +37,8 @@ struct function_pointer {
   constexpr Result operator()(Left left, Right right) const { return call(left, right); }
 };
 
-// The following traits read static members of the operation. A non-static member of the same name
-// does not count.
+// The following traits read static members of the operation. Non-static members of the same names
+// do not count.
 template <class Op>
 inline constexpr bool commutes = false;
 template <class Op>
@@ -58,13 +61,13 @@ inline constexpr bool combines = requires(const Op& op, const T& x) {
   { op(x, x) } -> result_for<T>;
 };
 
-/// The type in which an operation receives elements of type T. It is the counterpart of T (see
-/// element_type.hpp) if the operation is built in or does not accept T, and otherwise T.
+/// The type in which an operation receives elements of type T. This is the counterpart of T (see
+/// element_type.hpp) if the operation is built in or does not accept T, and T otherwise.
 template <class T, class Op>
 using combined_as = std::conditional_t<is_builtin_op<Op> || !combines<Op, T>, counterpart_t<T>, T>;
 
-/// The default type in which an operation combines elements of type T (the accumulate type). It is
-/// `Op::accumulate<T>` if the operation has this member, and otherwise T.
+/// The default type in which an operation combines elements of type T (the accumulate type). This
+/// is `Op::accumulate<T>` if the operation has such a member, and T otherwise.
 template <class Op, class T>
 struct default_accumulate {
   using type = T;
@@ -77,9 +80,9 @@ struct default_accumulate<Op, T> {
 
 }  // namespace detail
 
-/// Declares that a callable is commutative, which means that it gives the same result if its
-/// arguments are exchanged. Any other callable is assumed to be associative but not commutative,
-/// and the inputs are combined in rank order.
+/// Declares that a callable is commutative, which means that the result is the same if the two
+/// arguments are exchanged. Without this declaration, a callable is assumed to be associative but
+/// not commutative, and the inputs are combined in rank order.
 template <class Function>
   requires std::is_class_v<Function>
 constexpr auto commutative(Function function) {
@@ -91,9 +94,9 @@ constexpr auto commutative(Result (*function)(Left, Right)) {
   return detail::commuting<pointer>{pointer{function}};
 }
 
-/// An operation that combines elements of type T. It is a callable (T, T) -> T that can be called
-/// on a const object. Its type may have the static members `constexpr bool commutative`, `constexpr
-/// bool associative` and `constexpr const char* name`. It may also have the functions `T
+/// An operation that can combine elements of type T. It is a callable (T, T) -> T that can be
+/// called on a const object. Its type may have the static members `constexpr bool commutative`,
+/// `constexpr bool associative` and `constexpr const char* name`. It may also have the functions `T
 /// prepare(T)`, which is called for every input, and `T finish(T, int ranks)`, which is called for
 /// every result.
 template <class Op, class T>
@@ -103,8 +106,8 @@ concept reduction_for = supported_type<T> && detail::combines<Op, T>;
 template <class Op, class T>
 concept commutative_for = reduction_for<Op, T> && detail::commutes<Op>;
 
-/// A type in which elements of type T can be combined. Each of the two types must convert to the
-/// other type.
+/// A type in which elements of type T can be combined. Each of the two types must be convertible to
+/// the other.
 template <class Accumulate, class T>
 concept accumulator_for = supported_type<Accumulate> && supported_type<T> &&
                           requires(const Accumulate& wide, const T& narrow) {
@@ -115,8 +118,8 @@ concept accumulator_for = supported_type<Accumulate> && supported_type<T> &&
 template <class Op, class T>
 using default_accumulate_t = typename detail::default_accumulate<Op, T>::type;
 
-/// Returns whether an operation can be used for elements of type T. If it cannot be used,
-/// compilation fails with one sentence that explains why.
+/// Checks at compile time whether an operation can reduce elements of type T. If not, compilation
+/// fails with a sentence that explains why. Otherwise returns true.
 template <class Op, class T, class Accumulate = default_accumulate_t<Op, T>>
 constexpr bool check_reduction() {
   static_assert(supported_type<T>,
@@ -132,9 +135,9 @@ constexpr bool check_reduction() {
   return accumulator_for<Accumulate, T> && reduction_for<Op, Accumulate>;
 }
 
-/// Returns the number that stands for an operation in fingerprints (the arguments that ranks
-/// compare). The number of a built-in operation is fixed. The number of any other operation is a
-/// hash of its name and of whether it is commutative and associative.
+/// Returns the number that stands for an operation in fingerprints. The number of a built-in
+/// operation is fixed. The number of any other operation is a hash of its name, if it has one, and
+/// of whether it is commutative and associative.
 template <class Op>
 constexpr std::uint32_t op_id() {
   if constexpr (detail::is_builtin_op<Op>) {
@@ -151,8 +154,8 @@ constexpr std::uint32_t op_id(const Op&) {
   return op_id<Op>();
 }
 
-/// Returns the name that command lines, error messages and JSON use for the operation with the
-/// number `id`. The name of an operation that is not built in is "user operation".
+/// Returns the name of the operation with the number `id` in command lines, error messages and
+/// JSON. Returns "user operation" if the operation is not built in.
 constexpr const char* op_name(std::uint32_t id) {
   constexpr const char* names[] = {
       "none",    "plus",    "multiplies", "minimum",           "maximum",

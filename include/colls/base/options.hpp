@@ -14,19 +14,22 @@ namespace colls {
 /// The last, optional argument of every call. All members except `timeout` and `stream` must be
 /// equal on all ranks. A chunk is the share of one rank in the data of the call.
 struct options {
-  /// The algorithm of the call. An algorithm other than `automatic` is never replaced by another.
+  /// The algorithm of the call, or `automatic` if the class `tuning` decides. An algorithm that the
+  /// caller has chosen is never replaced by another.
   colls::algorithm algorithm = colls::algorithm::automatic;
-  /// The time after which the operation fails. If it is 0, only the environment variable
-  /// COLLS_TIMEOUT limits the operation.
+  /// The time after which the operation fails. If this is 0, only the environment variable
+  /// COLLS_TIMEOUT limits the time of the operation.
   time_span timeout{};
-  /// The bytes of a pipelined piece of a chunk, or 0 if the class `tuning` decides.
+  /// The size in bytes of a pipelined piece of a chunk, or 0 if the class `tuning` decides.
   std::size_t segment = 0;
-  /// The radix of knomial_tree, bruck or dissemination (at least 2), or 0 if `tuning` decides.
+  /// The radix of knomial_tree, bruck or dissemination, or 0 if the class `tuning` decides. A radix
+  /// other than 0 must be at least 2.
   int radix = 0;
-  /// The order in which inputs are combined. With `rank`, the result has the same bits as a
-  /// sequential reduction in rank order.
+  /// The order in which a reduction combines the inputs. With `rank`, the result has the same bits
+  /// as a sequential reduction in rank order.
   colls::order order = colls::order::any;
-  /// The type of partial sums in messages. With `storage` this is the element type.
+  /// The type of the partial sums that ranks send to each other: the accumulate type (in which
+  /// elements are combined) with `accumulate`, or the element type with `storage`.
   colls::wire wire = colls::wire::accumulate;
   /// The stream of a call on GPU memory. The operation starts after the work that was enqueued on
   /// the stream before the call.

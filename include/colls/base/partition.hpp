@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// partition: the division of n elements between p ranks, which gives the offset and the length of
-// the chunk of each rank.
+// partition: the division of an array into one chunk per rank. It gives the offset and the length
+// of the chunk of each rank.
 
 #include <colls/base/compiler.hpp>
 
@@ -12,14 +12,14 @@
 namespace colls {
 
 /// A division of elements into one chunk per rank, in rank order and without gaps. All queries take
-/// constant time. Only `from_offsets` needs a table. No computation overflows for up to 2^63
-/// elements.
+/// constant time. Only a partition that `from_offsets` returns uses a table. No computation
+/// overflows for up to 2^63 elements.
 class partition {
  public:
   constexpr partition() = default;
 
-  /// Cuts n elements as evenly as possible. The first n % ranks chunks are one element longer than
-  /// the others.
+  /// Divides n elements into `ranks` chunks as evenly as possible. The first `n % ranks` chunks
+  /// have one element more than the others.
   COLLS_HOST_DEVICE constexpr partition(std::size_t n, int ranks)
       : ranks_(ranks),
         base_(n / static_cast<std::size_t>(ranks)),
@@ -34,9 +34,9 @@ class partition {
     return parts;
   }
 
-  /// Returns a partition with chunks of any lengths. Chunk i is the range [offsets[i], offsets[i +
-  /// 1]). There must be ranks + 1 offsets, which begin with 0 and do not decrease. The table of
-  /// offsets must outlive the partition and its copies.
+  /// Returns a partition into chunks of any lengths. Chunk i begins at `offsets[i]` and ends before
+  /// `offsets[i + 1]`. There must be `ranks + 1` offsets, which begin with 0 and do not decrease.
+  /// The table of offsets must outlive the partition and its copies.
   static constexpr partition from_offsets(const std::size_t* offsets, int ranks) {
     partition parts;
     parts.ranks_ = ranks;
@@ -48,9 +48,9 @@ class partition {
     return parts;
   }
 
-  /// Returns the partition of the k-th segments. Each chunk is cut as evenly as possible into
-  /// `segments` segments, which together cover the chunk. The chunks of the result are the k-th of
-  /// these segments. The result cannot be cut again.
+  /// Returns a partition with one segment of each chunk. Each chunk is divided as evenly as
+  /// possible into `segments` segments, and the result contains the segment with the index `k` of
+  /// each chunk. The result cannot be divided into segments again.
   COLLS_HOST_DEVICE constexpr partition segment(int k, int segments) const {
     partition piece = *this;
     piece.segment_ = static_cast<std::size_t>(k);
@@ -60,8 +60,9 @@ class partition {
 
   COLLS_HOST_DEVICE constexpr int ranks() const { return ranks_; }
 
-  /// Returns the offset of the chunk of rank i. If this is not a partition of segments, i may also
-  /// be ranks(), so that the chunks of ranks i to j-1 are the range [offset(i), offset(j)).
+  /// Returns the offset of the chunk of rank i. Except in a partition that `segment` has returned,
+  /// i may also be `ranks()`, so that the chunks of the ranks i to j - 1 begin at `offset(i)` and
+  /// end before `offset(j)`.
   COLLS_HOST_DEVICE constexpr std::size_t offset(int i) const {
     if (segments_ == 1) return chunk_offset(i);
     const std::size_t length = chunk_count(i);
@@ -72,18 +73,19 @@ class partition {
 
   COLLS_HOST_DEVICE constexpr std::size_t count(int i) const { return piece_of(chunk_count(i)); }
 
-  /// Returns the number of elements of all chunks. For a partition of segments, returns the number
-  /// of elements of the partition that was cut.
+  /// Returns the number of elements of all chunks. In a partition that `segment` has returned, this
+  /// is the number of elements of the original partition.
   COLLS_HOST_DEVICE constexpr std::size_t total() const {
     return offsets_ != nullptr ? offsets_[ranks_]
                                : base_ * static_cast<std::size_t>(ranks_) + longer_;
   }
 
-  /// Returns whether all chunks have equal lengths and no table of offsets defines them.
+  /// Returns whether all chunks have equal lengths. Returns false for any partition with a table of
+  /// offsets.
   COLLS_HOST_DEVICE constexpr bool is_blocks() const { return offsets_ == nullptr && longer_ == 0; }
 
-  /// Returns the largest count of any rank, which is the number of elements that scratch memory for
-  /// one chunk must hold.
+  /// Returns the number of elements of the longest chunk. Scratch memory for one chunk must have
+  /// room for this number of elements.
   COLLS_HOST_DEVICE constexpr std::size_t longest() const { return piece_of(longest_); }
 
  private:
@@ -96,8 +98,8 @@ class partition {
     if (offsets_ != nullptr) return offsets_[i + 1] - offsets_[i];
     return base_ + (static_cast<std::size_t>(i) < longer_ ? 1 : 0);
   }
-  // Returns the length of the k-th segment of a chunk. A longer chunk never has a shorter k-th
-  // segment, so the longest chunk has the longest one.
+  // Returns the length of the segment of a chunk with `length` elements. A longer chunk never has a
+  // shorter segment, so the longest chunk has the longest segment.
   COLLS_HOST_DEVICE constexpr std::size_t piece_of(std::size_t length) const {
     if (segments_ == 1) return length;
     return length / segments_ + (segment_ < length % segments_ ? 1 : 0);

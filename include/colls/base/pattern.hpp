@@ -3,8 +3,8 @@
 #pragma once
 
 // pattern: communication patterns, which compute by arithmetic the ranks that exchange messages in
-// each round. No pattern keeps a table or a state whose size grows with the number of ranks. The
-// rank -1 stands for "no rank".
+// each round. The memory that a pattern uses does not grow with the number of ranks. The rank -1
+// means that there is no such rank.
 
 #include <bit>
 
@@ -19,19 +19,19 @@ struct rank_range {
   friend constexpr bool operator==(const rank_range&, const rank_range&) = default;
 };
 
-/// Returns the number of bits of a non-negative number. This is floor(log2(number)) + 1, or 0 for
-/// the number 0.
+/// Returns the number of bits that a non-negative number needs. This is floor(log2(number)) + 1, or
+/// 0 for the number 0.
 constexpr int bit_width(int number) {
   return static_cast<int>(std::bit_width(static_cast<unsigned>(number)));
 }
 
-/// Returns ceil(log2(size)). This is the number of rounds after which data has reached all ranks if
-/// the number of ranks that have it doubles in each round.
+/// Returns ceil(log2(size)). This is the number of rounds in which data reaches all `size` ranks if
+/// the number of ranks that have the data doubles in each round.
 constexpr int doubling_rounds(int size) { return bit_width(size - 1); }
 
-/// Returns (rank + step) modulo `size`, which is never negative. `step` may be any number.
+/// Returns `rank + step` modulo `size`. The result is never negative, even if `step` is negative.
 constexpr int shifted_rank(int rank, int step, int size) {
-  const int shifted = rank - size + step % size;  // does not overflow
+  const int shifted = rank - size + step % size;  // subtracts first, so as not to overflow
   return shifted < 0 ? (shifted < -size ? shifted + 2 * size : shifted + size) : shifted;
 }
 
@@ -52,11 +52,12 @@ struct ring {
   constexpr int ahead(int step) const { return shifted_rank(rank, step, size); }
 };
 
-/// Neighbour exchange on a ring of an even number of ranks. A rank exchanges parts with its two
-/// neighbours alternately. In the first round it exchanges with the other rank of its pair, where
-/// the pairs are (0, 1), (2, 3), ..., and then has both parts of this pair. In each later round it
-/// sends both parts of the pair that the round before has completed, and receives both parts of
-/// another pair. These pairs come alternately from either side and from ever further away.
+/// The neighbour exchange on a ring with an even number of ranks. The ranks form pairs (0, 1), (2,
+/// 3), ... A rank exchanges parts with its two neighbours alternately. In round 0 it exchanges its
+/// own part for the part of the other rank of its pair. In each later round it sends two parts and
+/// receives two parts, which are the parts of one pair. The parts that it sends in round 1 are
+/// those of its own pair, and in later rounds those that it received in the previous round. The
+/// received pairs come alternately from both sides of the rank, and from increasing distances.
 struct neighbours {
   int rank;
   int size;
@@ -77,7 +78,7 @@ struct neighbours {
 
  private:
   // Returns the two ranks whose parts are received in this round. For round 0, returns the pair of
-  // this rank, whose parts are present after this round.
+  // this rank, because this rank has both parts of the pair after this round.
   constexpr rank_range pair(int round) const {
     const int first = rank % 2 == 0 ? -1 : 1;  // the direction of the pair received in round 1
     const int distance = (round + 1) / 2 * (round % 2 == 1 ? first : -first);
@@ -86,12 +87,13 @@ struct neighbours {
   }
 };
 
-/// A hypercube for recursive doubling and halving. Its number of corners is the largest power of
-/// two that does not exceed the number of ranks. The ranks in excess fold first: in the first pairs
-/// (0, 1), (2, 3), ..., the even rank sends its part to the odd rank, which sends back the result
-/// at the end. All other ranks are corners. A corner stands for one or two consecutive ranks, and
-/// before each round the corner has the parts of consecutive ranks. Parts are therefore combined in
-/// rank order if the part of the lower rank is on the left.
+/// A hypercube for recursive doubling and halving. The number of corners is the largest power of
+/// two that does not exceed the number of ranks. If there are m ranks in excess, the even rank of
+/// each of the first m pairs (0, 1), (2, 3), ... folds: it sends its part to the odd rank and
+/// receives the result from the odd rank at the end. All other ranks are corners. A corner stands
+/// for itself and for the rank that folds into it, if there is one. Before each round of recursive
+/// doubling, the parts that a corner has combined are those of consecutive ranks. A corner
+/// therefore combines in rank order if it puts the part of the lower ranks on the left.
 class hypercube {
  public:
   int rounds;
@@ -111,19 +113,18 @@ class hypercube {
   /// Returns the rank with which this corner exchanges data in this round.
   constexpr int partner(int round) const { return rank_of(corner_ ^ (1 << round)); }
   constexpr bool is_partner_lower(int round) const { return (corner_ >> round & 1) != 0; }
-  /// Returns the ranks whose parts this corner has before this round, if the rounds count up from
-  /// 0.
+  /// Returns the ranks whose parts this corner has before this round if the rounds run in ascending
+  /// order, and the ranks whose parts it keeps in this round if they run in descending order.
   constexpr rank_range held(int round) const { return range(corner_, round); }
-  /// Returns the ranks whose parts the partner has before this round, if the rounds count up from
-  /// 0.
+  /// Returns the ranks that `held` returns on the partner of this corner.
   constexpr rank_range partner_held(int round) const {
     return range(corner_ ^ (1 << round), round);
   }
 
   /// Returns the chunks that this corner keeps in this round of recursive halving. `sent` returns
-  /// the chunks that it sends to its partner. There are 2^rounds chunks at the beginning, and a
-  /// corner keeps half of its chunks in each round. The rounds count up from 0, so that the first
-  /// exchange, which moves the most data, is between neighbours.
+  /// the chunks that this corner sends to its partner. There are 2^rounds chunks at the beginning,
+  /// and a corner keeps half of its chunks in each round. The rounds run in ascending order from 0,
+  /// so that the first exchange, which moves the most data, is between neighbours.
   constexpr rank_range kept(int round) const { return half(corner_, round); }
   constexpr rank_range sent(int round) const { return half(corner_ ^ (1 << round), round); }
 
@@ -148,10 +149,11 @@ class hypercube {
   int corner_;
 };
 
-/// Dissemination in rounds with the steps 1, k, k^2, ... below the number of ranks, where k is the
-/// radix. In each round a rank exchanges with the ranks that are 1, 2, ..., k-1 times the step away
-/// on the ring. The number of parts that a rank has grows by a factor of k per round. A part covers
-/// one digit of its distance in radix k per round.
+/// Dissemination in rounds with the steps 1, k, k^2, ... that are less than the number of ranks,
+/// where k is the radix. In each round a rank exchanges messages with the ranks that are 1, 2, ...,
+/// k - 1 times the step away on the ring, and the number of parts that it has grows by a factor of
+/// k. A part that travels to another rank moves in each round by one digit of its distance, written
+/// in base k.
 struct dissemination {
   int rank;
   int size;
@@ -161,7 +163,8 @@ struct dissemination {
   constexpr int next_step(int step) const {
     return step > (size - 1) / radix ? size : step * radix;
   }
-  /// Returns the number of peers on each side in the round with the step `step`.
+  /// Returns the number of ranks to which a rank sends in the round with the step `step`. It
+  /// receives from the same number of ranks.
   constexpr int peers(int step) const {
     const int within = (size - 1) / step;
     return within < radix - 1 ? within : radix - 1;
@@ -170,9 +173,9 @@ struct dissemination {
   constexpr int behind(int steps) const { return shifted_rank(rank, -steps, size); }
 };
 
-/// Recursive doubling without wrap-around, for prefix sums. Before round k a rank has the sum of
-/// the up to 2^k ranks that end with this rank. In round k it sends this sum to `dest`, and it adds
-/// the sum that it receives from `source` on the left.
+/// Recursive doubling without wrap-around, for prefix sums. Before round k, a rank has the sum of
+/// its own input and of the inputs of up to 2^k - 1 ranks directly below it. In round k it sends
+/// this sum to `dest`. It receives a sum from `source`, which it adds on the left.
 struct prefix {
   int rank;
   int size;

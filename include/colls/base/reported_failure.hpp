@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// reported_failure: a failure that another rank, the launcher or the store (which ranks use to find
-// each other) has reported.
+// reported_failure: a failure that another rank, the launcher or the store has reported. The store
+// is the service that ranks use to find each other.
 
 #include <colls/base/error.hpp>
 
@@ -15,19 +15,20 @@
 
 namespace colls {
 
-/// A failure record that has been checked. It always has an error code, so that a communicator that
-/// fails because of this record has a reason. Whatever bytes a peer sent, all ranks in the record
-/// are ranks of the world or -1, and all texts are terminated.
+/// A failure record that has been checked. Its error code is always valid, so that a communicator
+/// that fails because of this record has a reason. If the record was read from the bytes of a peer,
+/// all ranks in it are ranks of the world or -1, and all texts end with a null character.
 class reported_failure {
  public:
-  /// Takes a failure that this process reports. Replaces an invalid error code by `protocol_error`.
+  /// Takes a failure that was reported within this process. Replaces an invalid error code by
+  /// `protocol_error`.
   explicit reported_failure(const failure& report) : reason_(report) {
     if (!is_reason(reason_.code)) reason_.code = errc::protocol_error;
   }
 
-  /// Reads a failure from bytes that a process of the same wire version has sent. `size` is the
-  /// number of ranks in the world. Returns nothing if the bytes have a wrong length or contain no
-  /// valid error code.
+  /// Reads a failure from the bytes that a process with the same wire version has sent. `size` is
+  /// the number of ranks in the world. Returns `std::nullopt` if the number of bytes is wrong or
+  /// the error code is invalid.
   static std::optional<reported_failure> parse(std::span<const std::byte> bytes, int size) {
     failure report;
     if (bytes.size() != sizeof report) return std::nullopt;
@@ -41,7 +42,7 @@ class reported_failure {
     terminate(report.detail);
     return reported_failure(report);
   }
-  /// Returns the bytes of a failure, which `parse` can read.
+  /// Returns the bytes of a failure in the form that `parse` reads. The view refers to `report`.
   static std::string_view bytes_of(const failure& report) {
     return {reinterpret_cast<const char*>(&report), sizeof report};
   }
@@ -53,8 +54,8 @@ class reported_failure {
   static bool is_reason(errc code) {
     return code >= errc::peer_failed && code <= errc::crypto_failed;
   }
-  // Terminates a text and replaces control characters by spaces, so that the text can be part of
-  // one line.
+  // Ends a text with a null character and replaces its control characters by spaces, so that the
+  // text can be part of one line.
   template <std::size_t Size>
   static void terminate(char (&text)[Size]) {
     text[Size - 1] = 0;

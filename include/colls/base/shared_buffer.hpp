@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// shared_buffer: buffers in memory that the ranks of one host can share, and their registration
-// with a communicator.
+// shared_buffer: buffers in memory that the ranks of one host can share, and views of such buffers
+// that are registered with a communicator.
 
 #include <colls/base/buffer.hpp>
 #include <colls/base/element_type.hpp>
@@ -23,8 +23,8 @@ inline constexpr char registered_and_freed[] =
 inline constexpr char registered_elsewhere[] =
     "a buffer was registered with another communicator: register it with this one";
 
-/// Allocates `size` zero bytes in private memory of this process. Returns null if there is not
-/// enough memory.
+/// Allocates `size` bytes of memory that only this process can access, and sets them to zero.
+/// Returns null if there is not enough memory.
 inline std::shared_ptr<std::byte> allocate_private_memory(std::size_t size) {
   constexpr std::align_val_t line{64};
   auto* const block = static_cast<std::byte*>(::operator new(size, line, std::nothrow));
@@ -38,10 +38,10 @@ inline std::shared_ptr<std::byte> allocate_private_memory(std::size_t size) {
 template <supported_type T, class Memory = host_memory>
 class registered_buffer;
 
-/// A buffer of `size()` elements, which `comm.allocate<T>(n)` returns. All bytes of a new buffer
-/// are zero. The buffer is a range: it can be passed, as a whole or in part, to any call on any
-/// communicator. The buffer owns its memory and must outlive all operations on this memory. In the
-/// memory of a GPU, calls and kernels can access the elements, but the CPU cannot.
+/// A buffer of `size()` elements that `comm.allocate<T>(n)` returns. All bytes of a new buffer are
+/// zero. The buffer is a range and can be passed, as a whole or in part, to any call on any
+/// communicator. The buffer owns its memory and must outlive all operations on this memory. If the
+/// memory belongs to a GPU, calls and kernels can access the elements, but the CPU cannot.
 template <supported_type T, class Memory = host_memory>
 class shared_buffer {
  public:
@@ -105,10 +105,10 @@ class shared_buffer {
   std::size_t count_ = 0;
 };
 
-/// A view of elements of a `shared_buffer` for calls on one communicator, which
-/// `comm.register_buffer(memory)` returns. The view can be copied and does not own the memory. If
-/// the memory was freed or the call is on another communicator, the call fails with
-/// `invalid_argument` and sends nothing.
+/// A view of elements of a `shared_buffer` for calls on one communicator.
+/// `comm.register_buffer(memory)` returns such a view. The view can be copied and does not own the
+/// memory. If the memory was freed, or if the view is passed to a call on another communicator, the
+/// call fails with `invalid_argument` and sends nothing.
 template <supported_type T, class Memory>
 class registered_buffer {
  public:

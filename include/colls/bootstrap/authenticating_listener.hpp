@@ -5,12 +5,12 @@
 // A listener that authenticates its peers and limits the resources that unauthenticated peers can
 // use.
 //
-// Only a limited number of connections may be pending, which means accepted but not yet
-// authenticated. When all slots are in use, a new connection evicts a pending one, which is chosen
-// at random. A flood of connections therefore cannot exclude a chosen rank, and an evicted rank
-// connects again. The rate of evictions is limited, so that a rank has the time to prove that it
-// knows the secret, and the thread has the time for its other work. Further connections wait in the
-// backlog of the socket.
+// The number of pending connections, which are accepted but not yet authenticated, is limited. At
+// the limit, the listener closes (evicts) a pending connection, chosen at random, to accept a new
+// one. A flood of connections therefore cannot permanently exclude a particular rank, because an
+// evicted rank connects again. The rate of evictions is limited too, so that a rank has time to
+// prove that it knows the secret of the job, and the thread has time for its other work.
+// Connections that cannot be accepted yet wait in the backlog of the socket.
 
 #include <colls/base/log.hpp>
 #include <colls/bootstrap/handshake.hpp>
@@ -22,19 +22,20 @@
 
 namespace colls {
 
-/// An authenticator of the peers that connect to a listening socket. A peer has 5 s to prove that
-/// it knows the secret. Only time in which the engine (the event loop) runs counts. The maximum
-/// number of pending connections is twice the number of ranks, but at least 64 and at most 1024. At
-/// most 1000 connections per second are evicted. When the process has reached its limit on open
-/// files, the peer receives a refusal. All listeners of a process together write at most one log
-/// line per minute about rejected peers.
+/// An authenticator of the peers that connect to a listening socket. A peer has the time
+/// `proof_timeout` (by default 5 s) to prove that it knows the secret of the job. Only the time
+/// during which the engine (the event loop) runs counts. The maximum number of pending connections
+/// is twice the number of ranks, but at least 64 and at most 1024. At most 1000 connections per
+/// second are evicted. If this process has reached its limit on open files and may not evict a
+/// connection, it refuses new peers. All listeners of a process together write at most one log line
+/// per minute about rejected peers.
 class authenticating_listener final : engine::watcher, engine::source {
  public:
   class handler {
    public:
-    /// Called after `peer` has proved that it knows the secret. The handler must keep the
-    /// connection or close it, and must send the peer a verdict (the answer that accepts or rejects
-    /// it).
+    /// Called after the peer with the HELLO `peer` (its first message of the handshake) has proved
+    /// that it knows the secret. The handler owns `connection`. The handler must send the peer a
+    /// verdict, the message that accepts or rejects the peer.
     virtual void handle_peer(std::unique_ptr<stream> connection, const hello& peer) = 0;
 
    protected:
@@ -51,19 +52,20 @@ class authenticating_listener final : engine::watcher, engine::source {
   int pending_count() const { return static_cast<int>(pending_.size()) - evicted_; }
   int max_pending() const { return max_pending_; }
   std::uint64_t rejected_count() const { return rejected_; }
-  /// Returns the reason why this process could not accept connections in the last 10 s, or an empty
-  /// string if it could.
+  /// If this process failed to accept a connection in the last 10 s, returns the reason. Otherwise
+  /// returns an empty string.
   std::string accept_error() const;
 
  private:
   struct pending_connection {
     std::unique_ptr<stream> connection;
-    time_point accepted = 0;  // the value of `active_time_` when it was accepted
+    time_point accepted = 0;  // the value of `active_time_` when the connection was accepted
     bool evicted = false;
   };
   using pending_iterator = std::list<pending_connection>::iterator;
 
-  // A guard whose destructor removes a pending connection from the list.
+  // A guard whose destructor removes a pending connection from the list. The destructor also
+  // resumes listening, unless `pause` is in effect.
   class pending_slot {
    public:
     pending_slot(authenticating_listener& owner, pending_iterator slot)
@@ -88,14 +90,15 @@ class authenticating_listener final : engine::watcher, engine::source {
 
   task<> authenticate(pending_iterator slot);
 
-  // Returns whether one of the `old` connections may be evicted now. The limit on the rate of
-  // evictions may forbid this.
+  // Returns whether a connection may be evicted now, which the limit on the rate of evictions may
+  // forbid. `old` is the number of connections that may be chosen. Returns false if `old` is 0.
   bool may_evict(int old);
-  // Closes one of the first `old` connections, chosen at random, and decrements `old`.
+  // Evicts one of the oldest `old` pending connections, chosen at random, and decrements `old`.
   void evict(int& old);
 
-  // Refuses the connections that wait in the backlog, because this process has no resources for
-  // them. Closes a spare descriptor, so that it can accept and answer them.
+  // Called when this process lacks the resources for a new connection; `error` is the errno. Closes
+  // a spare descriptor for a moment, so that this process can accept the connections that wait in
+  // the backlog and answer each with a refusal. Then stops accepting connections for 100 ms.
   void refuse(int error);
 
   void set_listening(bool wanted);
@@ -111,7 +114,7 @@ class authenticating_listener final : engine::watcher, engine::source {
   time_point proof_timeout_;
   int max_pending_;
   time_point last_sweep_;
-  time_point active_time_ = 0;  // the time for which the engine has run
+  time_point active_time_ = 0;  // how long the engine has run since construction
   time_point paused_until_ = 0;
   time_point next_eviction_ = 0;
   bool listening_ = true;
@@ -119,10 +122,10 @@ class authenticating_listener final : engine::watcher, engine::source {
   int accept_error_ = 0;  // the errno of the last failure to accept
   time_point accept_error_time_ = 0;
   std::uint64_t rejected_ = 0;
-  std::uint64_t disconnects_ = 0;  // peers that closed the connection before they proved the secret
+  std::uint64_t disconnects_ = 0;  // the number of peers that disconnected during the handshake
   int evicted_ = 0;                // the number of evicted connections whose tasks still run
   std::list<pending_connection> pending_;
-  task_group tasks_;  // declared last, because its tasks use all other members
+  task_group tasks_;  // declared last, so that its tasks are destroyed before all other members
 };
 
 }  // namespace colls

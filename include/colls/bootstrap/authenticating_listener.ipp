@@ -21,8 +21,8 @@ namespace detail {
 inline constexpr time_point eviction_pause = milliseconds;
 inline constexpr time_point max_burst = 64 * eviction_pause;
 
-/// Logs the rejection of a peer. All listeners of this process together write at most one line per
-/// minute.
+/// Logs that the listener at `address` has rejected a peer. All listeners of this process together
+/// write at most one line per minute.
 COLLS_ONCE void log_rejection(const endpoint& address, const char* reason) {
   static std::mutex guard;
   static rate_limited_log log{60};
@@ -66,13 +66,13 @@ COLLS_ONCE std::string authenticating_listener::accept_error() const {
 }
 
 COLLS_ONCE void authenticating_listener::ready(std::uint32_t) {
-  // One call evicts at most `max_pending_ / 8` connections, and none that it has itself accepted.
-  // Otherwise a process that seldom gets a core would close connections before it has read from
-  // them.
+  // One call evicts at most `max_pending_ / 8` connections, and only those that earlier calls have
+  // accepted. Otherwise a process that is seldom scheduled would close connections before it has
+  // read from them.
   int old = pending_count();
   const int kept = old - max_pending_ / 8;
-  // The number of connections per call is bounded, so that a flood of them does not keep the thread
-  // from its other work.
+  // The number of connections per call is bounded, so that a flood of connections does not keep the
+  // thread from its other work.
   for (int accepted = 0; accepted < 64; ++accepted) {
     const bool full = pending_count() >= max_pending_;
     if (full && old <= kept) return;
@@ -85,8 +85,8 @@ COLLS_ONCE void authenticating_listener::ready(std::uint32_t) {
       evict(old);
       continue;
     }
-    // A process of another user cannot be a rank here, because ranks of other users connect by TCP
-    // and not by the local socket.
+    // Ranks of other users connect by TCP. A process of another user that connects to the local
+    // socket is therefore not a rank, and its connection is closed.
     if (shm::is_local(socket.get()) && !detail::is_own_user(socket.get())) {
       ++rejected_;
       continue;
@@ -115,10 +115,10 @@ COLLS_ONCE void authenticating_listener::refuse(int error) {
   spare_.refuse(listener_, [&](int socket) {
     ++rejected_;
     hello_bytes unread;
-    // Reading the peer's HELLO first ensures that closing the connection does not reset it. After a
-    // reset the peer may lose the answer.
+    // The peer's HELLO is read first, because closing a connection that has unread input resets the
+    // connection. The peer could then lose the answer.
     (void)::recv(socket, unread.data(), unread.size(), MSG_DONTWAIT);
-    // A failure to send needs no handling, because the peer then finds the connection closed.
+    // A failure to send is ignored, because the peer then finds the connection closed.
     (void)::send(socket, answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   });
   const std::string reason = std::string("no connection can be accepted: ") + std::strerror(error);
@@ -132,8 +132,8 @@ COLLS_ONCE void authenticating_listener::pause(time_point span) {
   try {
     tasks_.start(wake_at(paused_until_));
   } catch (const std::bad_alloc&) {
-    // Without a timer, the first sweep (a periodic call by the engine) after `paused_until_`
-    // resumes listening.
+    // Without the timer task, listening resumes a little later: at the first sweep (a periodic call
+    // by the engine) after `paused_until_`.
   }
 }
 
@@ -151,8 +151,8 @@ COLLS_ONCE task<> authenticating_listener::authenticate(pending_iterator slot) {
       connection = std::move(slot->connection);
     } catch (const error& thrown) {
       ++rejected_;
-      // Only one in 64 disconnects is logged, because the peer may be a rank that exited, or
-      // computed for too long, during the handshake.
+      // Only every 64th disconnection is logged, because a peer that disconnects may be a rank that
+      // exited, or computed for too long, during the handshake.
       if (slot->evicted) {
         detail::log_rejection(listener_.local(), "too many connections: some are evicted");
       } else if (thrown.record().code != errc::closed || ++disconnects_ % 64 == 0) {

@@ -15,52 +15,56 @@
 
 namespace colls {
 
-/// The parameters with which a process joins a world. `environment()` reads them from the variables
-/// of the launcher. A program can also write
-/// `colls::config{.rank = 1, .size = 3, .address = "tcp://10.0.0.1:29500"}`. The members size,
-/// address, secret, job, insecure, transport and checksum must be equal on all ranks. The type is
-/// trivially copyable because g++ 12 miscompiles other aggregates inside a co_await expression.
+/// The parameters with which a process joins a world. `environment()` reads them from the
+/// environment variables of the launcher. A program can also set them, as in
+/// `colls::config{.rank = 1, .size = 3, .address = "tcp://10.0.0.1:29500"}`. The members `size`,
+/// `address`, `secret`, `job`, `insecure`, `transport` and `checksum` must be equal on all ranks.
+/// The type is trivially copyable, because g++ 12 miscompiles other aggregates in co_await
+/// expressions.
 struct config {
   int rank = -1;
   int size = -1;
-  int local_rank = -1;  // this and the next three come from the launcher; if -1, they are detected
+  /// The launcher may set this member and the next three. Bootstrap detects the values of those
+  /// that are -1.
+  int local_rank = -1;
   int local_size = -1;
   int node = -1;
   int nodes = -1;
   /// The address at which the ranks meet. With `tcp://host:port` or `tcp://[::1]:port`, rank 0
   /// opens the store (the key-value service through which ranks find each other) at this address.
-  /// `file:///path` is a file on one machine or on a shared file system. `env://` stands for the
-  /// address in the launcher's variables. The address may be empty if `size` is 1.
+  /// `file:///path` names a file on one machine or on a shared file system. `env://` stands for the
+  /// address that the environment variables of the launcher give. The address may be empty if
+  /// `size` is 1.
   fixed_text<1024> address = {};
   /// The secret of the job. Every process must prove that it knows the secret. The secret may be
-  /// empty with `insecure`, with a `file://` address, and if the ranks belong to one user and meet
-  /// on loopback. In the last two cases rank 0 generates a secret.
+  /// empty if `insecure` is set, if `address` is a `file://` address, or if the ranks belong to one
+  /// user and meet at a loopback address. In the last two cases rank 0 generates a secret.
   fixed_text<1024> secret = {};
-  fixed_text<256> job = {};  // distinguishes jobs that use the same port
+  fixed_text<256> job = {};  // the name of the job; distinguishes jobs that use the same port
   time_span join_timeout = time_span::from_nanoseconds(300 * seconds);  // how long joining may take
   time_span timeout =
-      time_span::from_nanoseconds(600 * seconds);  // how long an operation may make no progress
+      time_span::from_nanoseconds(600 * seconds);  // how long an operation may go without progress
   bool insecure = false;
   fixed_text<64> source = "config";  // the origin of these values, for error messages
-  /// The congestion control algorithm of TCP connections, such as `reno`, which the system must
-  /// permit. If empty, the system chooses the algorithm.
+  /// The congestion control algorithm of TCP connections, such as `reno`. The system must permit
+  /// the algorithm. If empty, the system chooses one.
   fixed_text<16> congestion = {};
   /// How ranks exchange messages. `hybrid` (or empty) uses shared memory inside a machine and TCP
-  /// between machines. `tcp` uses only TCP. `shm` uses only shared memory; joining fails if that is
-  /// not possible.
+  /// between machines. `tcp` uses only TCP. `shm` uses only shared memory, and joining fails if
+  /// some ranks cannot share memory.
   fixed_text<8> transport = {};
   /// Whether this rank reads the private memory of other ranks of its machine by cross-memory
-  /// attach (process_vm_readv). `always` uses it where the kernel permits it, and `never` does not
-  /// use it. If empty, it is used where it is fast enough.
+  /// attach (process_vm_readv). `always` uses such reads wherever the kernel permits them, and
+  /// `never` does not use them. If empty, they are used where they are fast enough.
   fixed_text<8> reads = {};
   /// Whether frames (the units of the wire protocol) have CRC32C checksums on sockets, in shared
-  /// memory and on connections to the store. Memory that is read or written in place has no
-  /// checksums.
+  /// memory and on connections to the store. Data that a rank reads or writes directly in the
+  /// memory of another rank has no checksum.
   bool checksum = false;
   port_list ports = {};   // tried in this order instead of the port in `address`
   bool served = false;    // whether a launcher hosts the store at `address`
   bool own_file = false;  // whether only this job uses the file in `address`
-  int store_fd = -1;      // on rank 0, a socket that already listens at `address`
+  int store_fd = -1;      // on rank 0, a socket that already listens at `address`, or -1
 
   /// Returns the config of a world whose only rank is this process.
   static config single() {
@@ -75,7 +79,7 @@ static_assert(std::is_trivially_copyable_v<config>);
 
 namespace detail {
 
-/// The parts of a `config::address`.
+/// The parts of the address in `config::address`.
 struct store_address {
   enum class kind { environment, tcp, file } kind = kind::tcp;
   std::string host;

@@ -11,9 +11,9 @@ namespace colls {
 
 namespace detail {
 
-/// Returns all addresses of a host. If the name is unknown, returns an empty list and sets
-/// `*reason`. A numeric address is not looked up. The system resolves names, which may block the
-/// thread.
+/// Returns all IP addresses of `host`. A numeric address is returned without a lookup. The system
+/// looks up other names, which may block the thread. If the lookup fails, returns an empty vector
+/// and sets `*reason`, unless `reason` is null.
 std::vector<boost::asio::ip::address> resolve_host(const std::string& host,
                                                    std::string* reason = nullptr);
 
@@ -21,8 +21,8 @@ std::vector<boost::asio::ip::address> resolve_host(const std::string& host,
 /// there is none. Sends nothing.
 std::optional<boost::asio::ip::address> source_address_for(const endpoint& target);
 
-/// A generator of pauses between attempts. The pauses double up to a maximum. Random jitter keeps
-/// the ranks from dialling (connecting) at the same time.
+/// A generator of pauses between attempts to connect. The pauses double up to a maximum. Random
+/// jitter keeps the ranks from connecting at the same time.
 class exponential_backoff {
  public:
   time_point next(time_point max_pause) {
@@ -38,21 +38,23 @@ class exponential_backoff {
   time_point step_ = 10 * milliseconds;
 };
 
-/// Dials (connects to) the store once. Connects, fetches the generated secret from the local socket
-/// if `key` is empty, proves to the store that this process knows the secret, and waits for the
-/// verdict (whether the store accepts this process). Sets `*connected` to true after connecting,
-/// and `key` to the proved secret. Throws the errors of these steps. The arguments must outlive the
-/// task.
+/// Makes one attempt to connect to the store at `address`, and returns the client. The steps are:
+/// connect; if `key` is empty and `address` is on this machine, fetch the generated secret from the
+/// local socket; prove to the store that this process knows the secret; wait for the verdict, which
+/// says whether the store accepts this process. Sets `*connected` to true after the first step, and
+/// `key` to the proved secret after the last one. Throws the error of the step that fails. The
+/// arguments must outlive the task.
 task<std::shared_ptr<tcp_store>> dial_store_once(engine& driver, const endpoint& address,
                                                  const hello& local, secret& key,
                                                  time_point deadline, time_point default_timeout,
                                                  bool* connected = nullptr);
 
-/// The errors of repeated attempts to dial a store, and whether another attempt makes sense.
+/// A record of the errors of repeated attempts to connect to a store, which tells whether another
+/// attempt makes sense.
 struct dial_errors {
   const char* address;
   failure last{errc::unreachable};
-  failure refusal{};  // the last refusal by a store at its limit on open files
+  failure refusal{};  // the last refusal because of the store's limit on open files
   time_point refusal_time = 0;
   bool connected = false;
 
@@ -61,8 +63,8 @@ struct dial_errors {
            last.code == errc::join_failed || last.code == errc::insecure_bind ||
            last.code == errc::crypto_failed;
   }
-  /// Returns whether the process at this address belongs to another job or does not accept this
-  /// process.
+  /// Returns whether the last attempt failed because the process at this address has another wire
+  /// version or does not accept the secret of this process.
   bool is_refused() const {
     return last.code == errc::version_mismatch || last.code == errc::auth_failed;
   }
@@ -74,14 +76,16 @@ struct dial_errors {
     }
     log_debug("store at %s: %s", address, reason.detail);
   }
-  /// Returns the error to report. A recent refusal takes precedence, because it explains more than
-  /// a failed connection.
+  /// Returns the error to report, which is the last one or a recent refusal because of the store's
+  /// limit on open files. Such a refusal takes precedence over an error that another attempt may
+  /// resolve, because the refusal explains more.
   const failure& best_reason(time_point now) const {
     const bool is_recent = refusal.code == errc::too_many_files && now - refusal_time < 5 * seconds;
     return is_recent && !is_permanent() && !is_refused() ? refusal : last;
   }
-  /// Returns the maximum pause before the next attempt. The pause is short if the store has dropped
-  /// the connection, as it does when it evicts connections during a flood.
+  /// Returns the maximum pause before the next attempt. The maximum is small if the store has
+  /// closed the established connection, because the store may have evicted this connection during a
+  /// flood of connections.
   time_point max_pause() const {
     const bool dropped = connected && last.code == errc::unreachable;
     return (dropped ? 50 : 500) * milliseconds;
@@ -94,9 +98,10 @@ task<std::shared_ptr<tcp_store>> dial_store(engine& driver, std::string host, po
 
 }  // namespace detail
 
-/// Dials the store at `address` (tcp://host:port) until it succeeds or the deadline has passed.
-/// Tries every IP address of the host. If `ports` is not empty, tries these ports instead of the
-/// port in `address`. Sets `key` to the proved secret. The arguments must outlive the task.
+/// Connects to the store at `address` (tcp://host:port) and returns the client. Repeats the attempt
+/// until it succeeds, until the deadline, or until an error shows that further attempts are
+/// useless. Tries every IP address of the host. If `ports` is not empty, tries these ports instead
+/// of the port in `address`. Sets `key` to the proved secret. The arguments must outlive the task.
 task<std::shared_ptr<tcp_store>> dial_store(engine& driver, const detail::store_address& address,
                                             const port_list& ports, const hello& local, secret& key,
                                             time_point deadline, time_point default_timeout);

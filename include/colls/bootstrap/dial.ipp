@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Implementation of dial.hpp: resolving host names, and dialling the store until the deadline.
+// Implementation of dial.hpp: resolving host names, and connecting to the store until the deadline.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/dial.hpp>
@@ -19,8 +19,9 @@ COLLS_ONCE std::vector<boost::asio::ip::address> resolve_host(const std::string&
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_ADDRCONFIG;
-  // AI_ADDRCONFIG ignores loopback, so a machine without a network needs a second lookup for
-  // localhost.
+  // With AI_ADDRCONFIG the lookup does not count loopback as a configured network. On a machine
+  // without another network, `localhost` is therefore found only by a second lookup without this
+  // flag.
   addrinfo* found = nullptr;
   int failed = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
   if (failed != 0) {
@@ -65,7 +66,7 @@ COLLS_ONCE task<std::shared_ptr<tcp_store>> dial_store_once(engine& driver, cons
   if (!done) {
     raise(errc::unreachable, "%s: %s", text_of(address).c_str(), done.ec.message().c_str());
   }
-  // TCP may connect a socket to itself if no process listens at a local port.
+  // If no process listens at a local port, TCP may connect the socket to itself.
   if (connection->local() == connection->remote()) {
     raise(errc::unreachable, "%s: no process listens there", text_of(address).c_str());
   }
@@ -99,8 +100,8 @@ COLLS_ONCE task<std::shared_ptr<tcp_store>> dial_store(engine& driver, std::stri
       failure unknown(errc::resolve_failed);
       unknown.set_detail("the host name %s is unknown: %s", host.c_str(), reason.c_str());
       errors.record(unknown, driver.now());
-      // The host names of a cluster may become known late, so an unknown name is looked up again.
-      // The attempts end after 10 s, because a misspelt name never becomes known.
+      // The name of a host in a cluster may become known late, so an unknown name is looked up
+      // again. The attempts end after 10 s, because a misspelt name never becomes known.
       if (driver.now() - started > 10 * seconds) break;
     }
     std::optional<failure> refused;
@@ -119,8 +120,9 @@ COLLS_ONCE task<std::shared_ptr<tcp_store>> dial_store(engine& driver, std::stri
         if (driver.now() >= deadline) break;
       }
     }
-    // A refusal ends the attempts only after all addresses were tried, and only if there is a
-    // single port, because other programs may use most of several ports.
+    // With one port, a refusal ends the attempts, but only after all addresses were tried. With
+    // several ports, a refusal does not end the attempts, because other programs may use most of
+    // these ports.
     if (refused && ports.size() == 1) throw error(*refused);
     if (!has_warned && driver.now() - started > 10 * seconds) {
       has_warned = true;

@@ -26,7 +26,7 @@ struct variables {
   const char* (*lookup)(void* context, const char* name);
   void* context;
 
-  /// Returns the value of the variable, or null if it is not set or empty.
+  /// Returns the value of the variable `name`, or null if the variable is not set or empty.
   const char* get(const char* name) const {
     const char* const value = lookup(context, name);
     return value == nullptr || *value == 0 ? nullptr : value;
@@ -41,8 +41,8 @@ struct variables {
     }
     return false;
   }
-  /// Returns the number in the variable, or -1 if the variable is not set. Throws if the value is
-  /// not a number from 0 to `max`.
+  /// Returns the number in the variable `name`, or -1 if the variable is not set or empty. Throws
+  /// if the value is not a number from 0 to `max`.
   int number(const char* name, long max = 100'000'000) const {
     const char* const value = get(name);
     if (value == nullptr) return -1;
@@ -52,8 +52,8 @@ struct variables {
   }
 };
 
-/// Parses a duration such as "30" (seconds), "1.5s", "500ms", "10min" or "2h". Throws for anything
-/// else.
+/// Parses a duration such as "30" (seconds), "1.5s", "500ms", "10min" or "2h". Throws an error that
+/// names the variable `name` if `text` is not a duration of at least 1 ms.
 inline time_span parse_duration(const char* name, const std::string& text) {
   char* unit = nullptr;
   const double value = std::strtod(text.c_str(), &unit);
@@ -72,7 +72,7 @@ inline time_span parse_duration(const char* name, const std::string& text) {
 }
 
 /// Parses a boolean. Returns true for 1, true, yes and on, and false for 0, false, no, off and an
-/// empty text. Throws for anything else.
+/// empty text. Throws an error that names the variable `name` for any other text.
 inline bool parse_switch(const char* name, const std::string& text) {
   for (const char* yes : {"1", "true", "yes", "on"}) {
     if (text == yes) return true;
@@ -83,7 +83,9 @@ inline bool parse_switch(const char* name, const std::string& text) {
   raise(errc::join_failed, "%s=%.60s is neither 1 nor 0", name, text.c_str());
 }
 
-/// Reads the secret from a file. Throws if users other than the owner can access the file.
+/// Returns the secret in the file at `path`, without trailing white space. Throws if the file
+/// cannot be read, if users other than the owner can access it, or if the secret is empty or too
+/// long.
 inline std::string read_secret_file(const std::string& path) {
   const int file = uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
   struct stat facts{};
@@ -108,8 +110,8 @@ inline std::string read_secret_file(const std::string& path) {
   return secret;
 }
 
-/// Returns COLLS_SECRET or the content of the file that COLLS_SECRET_FILE names, or an empty string
-/// if neither variable is set.
+/// Returns the value of COLLS_SECRET or the secret in the file that COLLS_SECRET_FILE names, or an
+/// empty string if neither variable is set. Throws if both are set.
 inline std::string read_secret(const variables& env) {
   const std::string secret = env.text("COLLS_SECRET");
   if (secret.size() > 1023) raise(errc::join_failed, "COLLS_SECRET is longer than 1023 bytes");
@@ -121,8 +123,9 @@ inline std::string read_secret(const variables& env) {
   return read_secret_file(file);
 }
 
-/// Returns the ports to try for the store of a job whose launcher itself uses the announced port.
-/// All ranks try these ports in the same order. The ports lie below the range of ephemeral ports.
+/// Returns the ports to try for the store of `job` if the launcher itself uses `port`, the port
+/// that it announces. The result depends only on `job` and `port`, so all ranks try the same ports
+/// in the same order. The ports lie below the range of ephemeral ports.
 inline port_list derived_ports(const std::string& job, int port) {
   std::uint64_t hash = 14695981039346656037ULL;
   for (const char c : job + ":" + std::to_string(port)) {

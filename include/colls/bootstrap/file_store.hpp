@@ -13,29 +13,34 @@
 
 namespace colls {
 
-/// A store that appends its keys and values to a file, under a file lock. Rank 0 creates the file,
-/// and removes it when it destroys the store. The other ranks wait for the file. The file also
-/// contains a secret, so that only processes that may read the file can join.
+/// A store in a file. Each change is appended to the file as a record of a key and its value, under
+/// a file lock. Rank 0 creates the file, and the destructor on rank 0 removes it. The other ranks
+/// wait for the file. The file also contains a secret, so that only processes that may read the
+/// file can join.
 class file_store final : public store {
  public:
   struct options {
     int world = 0;
     std::uint64_t job = 0;
-    bool replace_abandoned = false;  // otherwise an abandoned file is a `stale_store` error
+    /// Whether rank 0 replaces a file whose creator has ended. If false, such a file causes the
+    /// error `stale_store`.
+    bool replace_abandoned = false;
   };
 
-  /// Creates the file. Called on rank 0. Throws `join_failed` if the directory is not usable or if
-  /// the path names something other than a regular file of this user. Throws `stale_store` if an
-  /// earlier job has left a file behind. Throws `rank_taken` if the process that created the file
-  /// is still running or another process is creating the file.
+  /// Creates the file at `path` and returns the store. Called on rank 0. Throws `join_failed` if
+  /// the directory is not usable or if `path` names something other than a regular file of this
+  /// user. Throws `stale_store` if there already is a file that may not be replaced. Throws
+  /// `rank_taken` if the process that created the existing file is still running or another process
+  /// is replacing the file.
   static std::shared_ptr<file_store> create(engine& driver, const std::string& path,
                                             const options& opts);
 
-  /// Waits for the file until the deadline. Called on all ranks except rank 0. Throws `join_failed`
-  /// if the directory is not usable, or if the file has wrong permissions, is not a regular file of
-  /// this user or belongs to a world of another size. Throws `stale_store` if the file belongs to
-  /// another job or if the process that created the file has ended. Throws `join_timeout` after the
-  /// deadline.
+  /// Waits until the file at `path` exists and returns the store. Called on all ranks except rank
+  /// 0. Throws `join_failed` if the directory is not usable, or if the file has wrong permissions,
+  /// is not a regular file of this user or belongs to a world of another size. Throws `stale_store`
+  /// if the file is not a store, if it belongs to another job, or if the process that created it
+  /// has ended and `opts.replace_abandoned` is false. Throws `join_timeout` if there is no usable
+  /// file at the deadline.
   static task<std::shared_ptr<file_store>> open(engine& driver, const std::string& path,
                                                 const options& opts, time_point deadline);
 
@@ -43,7 +48,8 @@ class file_store final : public store {
 
   /// Returns the secret that the file contains.
   secret shared_secret(bool insecure) const { return secret(header_.secret, insecure); }
-  /// Makes the destructor also remove the directory of the file, if the directory is then empty.
+  /// Makes the destructor also remove the directory that contains the file, if the directory is
+  /// then empty.
   void remove_directory_too() { removes_directory_ = true; }
 
  private:
@@ -63,11 +69,12 @@ class file_store final : public store {
     detail::descriptor file;  // not open if there is no file
     struct stat facts{};
   };
-  // Opens the file at `path`, if there is one. Throws if it is not a regular file of this user.
+  // Opens the file at `path`. If there is none, the descriptor in the result is not open. Throws if
+  // the path names something other than a regular file of this user.
   static existing open_existing(const std::string& path);
 
-  // Gives the new file `fresh` its final name `path`. Throws if this name belongs to a store of
-  // another process.
+  // Moves the new file from the name `fresh` to its final name `path`. Throws if `path` already
+  // names a file that may not be replaced.
   static void give_name(const std::string& fresh, const std::string& path, const options& opts);
 
   static bool may_replace(const existing& old, const options& opts);
@@ -77,19 +84,20 @@ class file_store final : public store {
   static task<std::shared_ptr<file_store>> wait_for_file(engine& driver, std::string path,
                                                          options opts, time_point deadline);
 
-  // Reads the records that other processes have appended. Leaves an incomplete record to the next
-  // call, because its writer may still be writing. If the writer has died, another process
-  // overwrites the incomplete record.
+  // Reads the records that other processes have appended since the last call. Leaves an incomplete
+  // record to the next call, because another process may still be writing the record. If that
+  // process has died, the next process that appends a record overwrites the incomplete one.
   void refresh();
 
-  // Appends a record. The caller must hold the lock and must have called `refresh`.
+  // Appends a record. The caller must hold the lock, and must have called `refresh` since it
+  // acquired the lock.
   void append(const std::string& key, const std::string& value);
 
   class locked {
    public:
     explicit locked(int file) : file_(file) {}
     locked(const locked&) = delete;
-    // The result is ignored, because unlocking fails only for an invalid descriptor.
+    // The result of flock is ignored, because unlocking fails only for an invalid descriptor.
     ~locked() {
       (void)detail::uninterrupted([this] { return ::flock(file_, LOCK_UN); });
     }
@@ -98,7 +106,8 @@ class file_store final : public store {
     int file_;
   };
 
-  // Waits for the lock without blocking the thread.
+  // Acquires the lock on the file without blocking the thread. Throws `timeout` if another process
+  // still holds the lock at the deadline.
   task<> lock(time_point deadline);
 
   task<> do_set(std::string key, std::string value, time_point deadline) override;
@@ -114,9 +123,13 @@ class file_store final : public store {
   detail::descriptor file_;
   detail::file_store_header header_;
   std::map<std::string, std::string> values_;
-  std::size_t end_ = sizeof(detail::file_store_header);  // the end of the records read so far
-  bool has_partial_record_ = false;                      // an incomplete record follows `end_`
-  pid_t creator_ = 0;                                    // the process id, if it created the file
+  // The end of the records that were read so far.
+  std::size_t end_ = sizeof(detail::file_store_header);
+  // Whether an incomplete record follows `end_`.
+  bool has_partial_record_ = false;
+  // The id of the process that created the file through this object, or 0. A forked child has
+  // another id and therefore does not remove the file.
+  pid_t creator_ = 0;
   bool removes_directory_ = false;
 };
 

@@ -13,7 +13,8 @@
 namespace colls::detail {
 
 inline int open_file(const std::string& path, int flags, mode_t mode = 0) {
-  // These flags ensure that a file of another user, such as a FIFO, cannot block this process.
+  // These flags ensure that a file that another user has placed at `path`, such as a FIFO, cannot
+  // block this process.
   constexpr int always = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
   return uninterrupted([&] { return ::open(path.c_str(), flags | always, mode); });
 }
@@ -22,7 +23,7 @@ inline int try_lock(int file) {
   return uninterrupted([=] { return ::flock(file, LOCK_EX | LOCK_NB); });
 }
 
-/// Returns whether `path` is the name of the open file.
+/// Returns whether `path` names the open file `file`.
 inline bool is_at(const std::string& path, int file) {
   struct stat named{}, opened{};
   return ::lstat(path.c_str(), &named) == 0 && ::fstat(file, &opened) == 0 &&
@@ -58,9 +59,9 @@ COLLS_ONCE std::shared_ptr<file_store> file_store::create(engine& driver, const 
   header.job = opts.job;
   detail::fill_random(&header.nonce, sizeof header.nonce);
   std::snprintf(header.secret, sizeof header.secret, "%s", detail::draw_secret().c_str());
-  // The file is first written under another name, because no rank may see an incomplete header. The
-  // name is random, and an existing file of that name is an error, because another user may have
-  // opened it.
+  // The header is first written to a file with another name, because no rank may see an incomplete
+  // header. This name is random. An existing file with this name is an error, because another user
+  // may have opened that file.
   std::uint64_t name = 0;
   detail::fill_random(&name, sizeof name);
   char ending[32];
@@ -74,13 +75,13 @@ COLLS_ONCE std::shared_ptr<file_store> file_store::create(engine& driver, const 
   const auto write = [&] { return ::write(file.get(), &header, sizeof header); };
   if (!is_own || detail::uninterrupted(write) != sizeof header) {
     const std::string reason = is_own ? std::strerror(errno) : "other users have access to it";
-    (void)::unlink(fresh.c_str());  // only the failed write is reported
+    (void)::unlink(fresh.c_str());  // a failure is ignored in favour of the error below
     detail::raise(errc::join_failed, "cannot write %s: %s", fresh.c_str(), reason.c_str());
   }
   try {
     give_name(fresh, path, opts);
   } catch (...) {
-    (void)::unlink(fresh.c_str());  // only the original error is reported
+    (void)::unlink(fresh.c_str());  // a failure is ignored in favour of the original error
     throw;
   }
   auto store = std::shared_ptr<file_store>(new file_store(driver, path, std::move(file), header));
@@ -97,10 +98,10 @@ COLLS_ONCE task<std::shared_ptr<file_store>> file_store::open(engine& driver,
 
 COLLS_ONCE file_store::~file_store() {
   if (creator_ != ::getpid()) return;
-  // The file is removed only if it still has this name, because the name may meanwhile belong to a
-  // file of another job.
+  // The file is removed only if `path_` still names it, because `path_` may meanwhile name a file
+  // of another job.
   if (detail::is_at(path_, file_.get())) (void)::unlink(path_.c_str());
-  // This call fails if the directory is not empty, and the directory then remains.
+  // If the directory is not empty, rmdir fails and the directory remains.
   if (removes_directory_) (void)::rmdir(path_.substr(0, path_.rfind('/')).c_str());
 }
 
@@ -178,15 +179,16 @@ COLLS_ONCE void file_store::give_name(const std::string& fresh, const std::strin
     detail::raise(errc::join_failed, "cannot replace file://%s: %s", path.c_str(),
                   std::strerror(errno));
   }
-  (void)::unlink(fresh.c_str());  // this is now a second name, which is harmless if it remains
+  (void)::unlink(fresh.c_str());  // now a second name of the file, which is harmless if it remains
 }
 
 COLLS_ONCE bool file_store::may_replace(const existing& old, const options& opts) {
-  if (old.facts.st_size == 0) return true;  // an empty file that mktemp made to reserve the name
+  // An empty file only reserves the name, as mktemp does.
+  if (old.facts.st_size == 0) return true;
   const auto header = read_header(old.file.get());
   if (!opts.replace_abandoned || !header) return false;
-  // The file lies in a local directory of this job, so a file from before a reboot is abandoned
-  // too.
+  // With `replace_abandoned` the file lies in a local directory of this job, so a file from before
+  // a reboot is abandoned too.
   return header->is_abandoned() || detail::boot_id() != header->boot;
 }
 

@@ -17,7 +17,7 @@ namespace colls {
 
 namespace detail {
 
-/// The header at the beginning of the file of a store.
+/// The header at the beginning of a store's file.
 struct file_store_header {
   char magic[8] = {'C', 'O', 'L', 'L', 'S', 'F', 'S', '\n'};
   std::uint32_t version = wire_version;
@@ -35,7 +35,9 @@ struct file_store_header {
     return std::memcmp(magic, file_store_header{}.magic, sizeof magic) == 0 &&
            version == wire_version && secret[sizeof secret - 1] == 0;
   }
-  /// Returns whether the process that created the file is known to have ended.
+  /// Returns whether the process that created the file is known to have ended. Returns false if
+  /// this process cannot know, because the creator belongs to another machine, another boot of this
+  /// machine or another PID namespace.
   bool is_abandoned() const {
     const file_store_header local = of_this_process();
     if (std::memcmp(boot, local.boot, sizeof boot) != 0) return false;
@@ -53,8 +55,8 @@ struct file_store_header {
 };
 static_assert(std::is_trivially_copyable_v<file_store_header>);
 
-/// Creates the directory of the file `path` with access for this user only. Throws if the directory
-/// exists and other users have access to it.
+/// Creates the directory that contains the file `path`, with access for this user only. An existing
+/// directory is used if it belongs to this user and no other user can access it. Otherwise throws.
 inline void make_own_directory(const std::string& path) {
   const std::string directory = path.substr(0, path.rfind('/'));
   if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {

@@ -18,7 +18,7 @@ namespace colls {
 
 namespace detail {
 
-/// Throws an error with the given code and a detail that is formatted as by printf.
+/// Throws an error with the code `code` and a detail text that is formatted as by printf.
 [[noreturn, gnu::format(printf, 2, 3)]] inline void raise(errc code, const char* pattern, ...) {
   failure reason(code);
   std::va_list args;
@@ -30,7 +30,7 @@ namespace detail {
 
 }  // namespace detail
 
-/// A string of less than `Capacity` bytes. The constructor throws `invalid_argument` for a longer
+/// A string of fewer than `Capacity` bytes. The constructor throws `invalid_argument` for a longer
 /// text. The error does not quote the text, because the text may be a secret.
 template <std::size_t Capacity>
 class fixed_text {
@@ -65,7 +65,8 @@ class fixed_text {
   std::size_t size_ = 0;
 };
 
-/// A list of at most 16 ports, in the order in which they are tried. Further ports are ignored.
+/// A list of at most 16 ports, in the order in which they are tried. `push_back` ignores further
+/// ports.
 class port_list {
  public:
   constexpr port_list() = default;

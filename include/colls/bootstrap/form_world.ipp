@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Implementation of form_world.hpp: the steps of bootstrap.
+// Implementation of form_world.hpp: the steps of the bootstrap.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/form_world.hpp>
@@ -19,8 +19,8 @@ namespace colls {
 
 namespace detail {
 
-/// Throws if the system refuses the congestion control algorithm `name`. This is checked early,
-/// because a refusal would later go unnoticed.
+/// Throws if the system refuses the congestion control algorithm `name`. Called before the first
+/// connection, because a refusal would later go unnoticed.
 COLLS_ONCE void check_congestion(const std::string& name) {
   const std::error_code ec = try_congestion(name);
   if (!ec) return;
@@ -70,8 +70,9 @@ COLLS_ONCE void validate(const config& cfg) {
   }
 }
 
-/// Completes a config whose address is `env://` with the values of the launcher's variables.
-/// Members that the program has set take precedence.
+/// Returns `opts` unchanged unless its address is `env://`. In that case returns the config that
+/// the launcher's environment variables describe, in which the members that the program has set in
+/// `opts` take precedence.
 COLLS_ONCE config complete_from_environment(const config& opts) {
   if (opts.address != "env://") return opts;
   const config defaults;
@@ -86,8 +87,8 @@ COLLS_ONCE config complete_from_environment(const config& opts) {
   return cfg;
 }
 
-/// A listener for failures during bootstrap. A failure that another rank announces ends the waits
-/// of this rank.
+/// A listener for failures during the bootstrap. When another rank announces a failure, the
+/// listener keeps the reason and makes the waits of this rank fail.
 class failure_watch : public failure_listener {
  public:
   explicit failure_watch(tcp_store& client) : store_(client) { store_.listen_for_failures(this); }
@@ -129,8 +130,8 @@ class world_bootstrap {
       info_.server = std::move(result.server);
       file_ = std::move(result.file);
     } else if (!cfg().served) {
-      // If the launcher says that all ranks run on one machine, loopback reaches rank 0 regardless
-      // of the address to which the host name resolves.
+      // If the launcher says that all ranks run on one machine, every rank can reach rank 0 at the
+      // loopback address, whatever the host name resolves to.
       if (is_one_host(cfg()) && !is_loopback(address_.host)) address_.host = "127.0.0.1";
       if (cfg().rank == 0) {
         info_.server = co_await host_store(engine_, cfg(), address_, local, info_.key, deadline_);
@@ -157,7 +158,8 @@ class world_bootstrap {
       } catch (...) {
         failed = std::current_exception();
       }
-      // The check is repeated here, because a failure may also be announced after the last reply.
+      // A failure may also be announced after the last reply. No call on the store has thrown then,
+      // so the reason is checked here.
       if (!failed && guard.reason()) failed = std::make_exception_ptr(error(*guard.reason()));
       if (failed) {
         const bool is_news = !guard.reason() && !store_->is_lost();
@@ -171,8 +173,8 @@ class world_bootstrap {
   }
 
  private:
-  // The maximum time to wait. It is less than `never`, because a store treats `never` as the
-  // absence of a deadline.
+  // The maximum duration of the bootstrap. It is less than `never`, because a store treats `never`
+  // as the absence of a deadline.
   static constexpr time_point max_wait = never / 2;
 
   const config& cfg() const { return info_.cfg; }
@@ -189,8 +191,9 @@ class world_bootstrap {
                                     info_.server ? info_.server->accept_error() : std::string());
   }
 
-  // Opens the peer listener at the local address that routes to the store, and publishes this
-  // address in the store.
+  // Listens for connections of other ranks at the local address of the connection to the store, and
+  // publishes the listening address in the store. Throws `rank_taken` if another process has
+  // published an address for this rank.
   task<> publish() {
     info_.address = store_->local_address();
     if (const std::error_code ec = info_.listen()) {
@@ -328,8 +331,10 @@ class world_bootstrap {
     }
   }
 
-  // Makes the rank that hosts the store wait until all other ranks have received the node map. This
-  // rank may compute for a long time after joining, and does not serve the store meanwhile.
+  // On the rank that hosts the store, waits until all other ranks have received the node map. On
+  // the other ranks, tells the store that this rank has received it. The wait is necessary because
+  // the hosting rank may compute for a long time after joining and does not serve the store
+  // meanwhile.
   task<> release_server() {
     const std::vector<std::string> all_received{"colls/heard by all"};
     if (info_.server) {
@@ -340,7 +345,9 @@ class world_bootstrap {
     }
   }
 
-  // Announces to the other ranks that the world cannot form, which ends their waits.
+  // Announces to the other ranks that the world cannot form, which makes their waits fail.
+  // Announces nothing if only this process cannot join, because its rank is taken or has already
+  // left.
   task<> report(std::exception_ptr failed) {
     failure reason(errc::join_failed);
     try {
@@ -356,12 +363,13 @@ class world_bootstrap {
     try {
       co_await store_->report_failure(reason, engine_.now() + seconds);
     } catch (const error&) {
-      co_return;  // the store is gone
+      co_return;  // the store is gone, so no rank can be told
     }
   }
 
-  // Leaves the store with a goodbye, so that the announcement of the failure still reaches the
-  // other ranks.
+  // Says goodbye to the store and, on the rank that hosts the store, waits until the other ranks
+  // have left. The announcement of the failure can thus still reach the other ranks. Waits for at
+  // most 1 s.
   task<> leave_store() {
     const time_point until = engine_.now() + seconds;
     co_await store_->leave(until);
@@ -371,8 +379,8 @@ class world_bootstrap {
   void assign_local_rank() {
     info_.compute_local_ranks();
     info_.nodes = static_cast<int>(info_.machine_of.size());
-    // The local rank from the launcher is used, unless the launcher divides the ranks into nodes in
-    // a different way.
+    // The local rank that the launcher has set is used, unless the launcher divides the ranks into
+    // nodes in a different way.
     if (cfg().local_rank >= 0 && cfg().local_rank < info_.local_size &&
         (cfg().local_size < 0 || cfg().local_size == info_.local_size)) {
       info_.local_rank = cfg().local_rank;
@@ -385,7 +393,9 @@ class world_bootstrap {
   world_info info_;
   store_address address_;
   std::shared_ptr<tcp_store> store_;
-  std::shared_ptr<file_store> file_;  // on rank 0; the file is removed when all ranks have joined
+  // The file of the bootstrap on rank 0, or null if there is none. The destructor of the
+  // `file_store` removes the file, after all ranks have joined.
+  std::shared_ptr<file_store> file_;
 };
 
 }  // namespace detail
@@ -400,7 +410,7 @@ COLLS_ONCE task<world_info> form_world(engine& driver, config opts) {
   if (cfg.size == 1) {
     world_info single;
     single.cfg = cfg;
-    co_return std::move(single);  // nvcc does not move implicitly
+    co_return std::move(single);  // nvcc does not move a local variable implicitly
   }
   detail::world_bootstrap bootstrap(driver, cfg);
   auto running = bootstrap.run();

@@ -3,7 +3,7 @@
 #pragma once
 
 // Bootstrap through a shared file: rank 0 writes the address of its store into the file, and the
-// other ranks read it there.
+// other ranks read this address.
 
 #include <colls/bootstrap/file_store.hpp>
 #include <colls/bootstrap/rank0_store.hpp>
@@ -11,7 +11,7 @@
 
 namespace colls::detail {
 
-/// The result of bootstrap through a file: the address of the store, and the secret of the job.
+/// The result of the bootstrap through a file: the address of the store, and the secret of the job.
 struct file_bootstrap {
   store_address address;
   secret key;
@@ -19,8 +19,9 @@ struct file_bootstrap {
   std::shared_ptr<file_store> file;      // on rank 0, else null; needed until all ranks have joined
 };
 
-/// Waits until all ranks have published their nodes in the file. Returns whether all nodes are
-/// equal to the node of this process. Called on rank 0.
+/// Called on rank 0. Waits until all ranks have published their nodes (groups of ranks that can
+/// connect by local sockets) in the file. Returns whether all ranks belong to the node of this
+/// process. If some ranks have published nothing by the deadline, throws an error that names them.
 inline task<bool> are_all_ranks_local(engine& driver, const config& cfg, file_store& file,
                                       time_point deadline) {
   const time_point began = driver.now();
@@ -40,7 +41,9 @@ inline task<bool> are_all_ranks_local(engine& driver, const config& cfg, file_st
   co_return same;
 }
 
-/// Performs the bootstrap through the file at `path`. The arguments must outlive the task.
+/// Finds out the address of the store and the secret of the job through the file at `path`. Rank 0
+/// creates the file, opens the store and writes the address of the store into the file. The other
+/// ranks wait for this address. The arguments must outlive the task.
 inline task<file_bootstrap> bootstrap_by_file(engine& driver, const config& cfg,
                                               const std::string& path, const hello& local,
                                               time_point deadline) {

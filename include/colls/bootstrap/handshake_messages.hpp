@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The messages of the handshake: HELLO, the first message on every connection, and the verdict,
-// which says whether the accepting side accepts the peer. Both have a fixed size and are parsed by
-// functions without side effects.
+// The messages of the handshake. HELLO is the first message on every connection, in both
+// directions. The verdict is the last one and says whether the accepting side accepts the peer.
+// Both have a fixed size. The functions that write and parse HELLO have no side effects.
 
 #include <array>
 #include <bit>
@@ -20,8 +20,9 @@ namespace colls {
 /// The version of the wire format. Processes with different versions refuse to connect.
 inline constexpr std::uint16_t wire_version = 5;
 
-/// The purpose of a connection. Connections between ranks and connections to the store can share a
-/// port. The last two values occur only in answers and say why the connection is refused.
+/// The purpose of a connection. Connections between ranks and connections to the store (the
+/// key-value service through which ranks find each other) can share a port. The last two values
+/// occur only in answers and say why the connection is refused.
 enum class connection_purpose : std::uint8_t {
   peer = 1,
   store,
@@ -29,7 +30,7 @@ enum class connection_purpose : std::uint8_t {
   no_descriptor,  // the accepting side has reached its limit on open files
 };
 
-/// Returns whether `purpose` occurs only in answers.
+/// Returns whether `purpose` is the reason for a refusal. Such a value occurs only in answers.
 constexpr bool is_refusal(connection_purpose purpose) {
   return purpose == connection_purpose::wrong_job || purpose == connection_purpose::no_descriptor;
 }
@@ -37,7 +38,7 @@ constexpr bool is_refusal(connection_purpose purpose) {
 /// The first message on every connection, in both directions.
 struct hello {
   connection_purpose purpose = connection_purpose::peer;
-  bool has_secret = false;  // whether the user has given a secret; false for a generated one
+  bool has_secret = false;  // whether the user has given the secret; false if it was generated
   bool checksum = false;    // whether frames after the handshake have checksums
   std::uint16_t version = wire_version;
   std::uint32_t link_set = 0;  // reserved; always 0, and ignored by the receiver
@@ -54,12 +55,12 @@ using verdict_bytes = std::array<std::byte, 16>;
 /// The answer of the accepting side to a peer that has proved that it knows the secret.
 enum class verdict : std::uint8_t {
   accepted = 1,
-  duplicate,          // another connection to the peer exists, which the peer should use
+  duplicate,          // the peer already has a connection to this rank and should use it
   rank_taken,         // another living process has the rank of the peer
   world_complete,     // a process with the rank of the peer has already left the world
   other_world,        // the two sides disagree about the size of the world
   unavailable,        // the accepting process is closing, or does not expect this peer
-  connection_failed,  // the earlier connection to the peer has failed and its operations have ended
+  connection_failed,  // an earlier connection to the peer has failed, and with it its operations
 };
 
 namespace detail {
@@ -79,17 +80,20 @@ Number get_number(const std::byte* source) {
   return static_cast<Number>(value);
 }
 
-// As with the PNG signature, a transfer in text mode would corrupt these bytes.
+// Like the PNG signature, these bytes contain line ends that a transfer in text mode would change.
+// Such a transfer is thus detected.
 inline constexpr unsigned char hello_magic[8] = {0x89, 'C', 'O', 'L', '\r', '\n', 0x1a, '\n'};
 
-// Payloads are sent in the native number format, which must be equal on both sides.
+// The number format of this machine. It must be equal on both sides, because payloads are sent in
+// it.
 inline constexpr std::uint8_t machine_format =
     (std::endian::native == std::endian::little ? 1 : 0) |
     (std::numeric_limits<float>::is_iec559 && std::numeric_limits<double>::is_iec559 ? 2 : 0);
 
 }  // namespace detail
 
-/// Returns the HELLO that refuses a peer. The refusal contains no information about this job.
+/// Returns the HELLO that refuses a peer for the given reason. `rank` is the rank of this process,
+/// or -1. The HELLO contains nothing else about this process or its job.
 inline hello refusal(connection_purpose reason, std::int32_t rank = -1) {
   hello answer;
   answer.purpose = reason;
@@ -114,9 +118,9 @@ inline hello_bytes write_hello(const hello& message) {
   return bytes;
 }
 
-/// Parses a HELLO. Returns nullopt if the bytes are not a HELLO. If `version` in the result differs
-/// from `wire_version`, the other members are not valid. `version` is 0 if the peer has a different
-/// number format.
+/// Parses a HELLO. Returns nullopt if the bytes are not a valid HELLO. If the peer has a different
+/// wire version, only `version` is set in the result. If the peer has a different number format,
+/// `version` is 0 and no other member is set.
 inline std::optional<hello> parse_hello(std::span<const std::byte> bytes) {
   if (bytes.size() != std::tuple_size_v<hello_bytes> ||
       std::memcmp(bytes.data(), detail::hello_magic, sizeof detail::hello_magic) != 0) {

@@ -20,17 +20,17 @@ inline constexpr const char* known_variables[] = {
 /// Returns the Levenshtein distance between `a` and `b`.
 int edit_distance(const char* a, const char* b);
 
-/// Returns the known variable whose name is nearest to `name`, or null if none is similar.
+/// Returns the known variable whose name is most similar to `name`, or null if none is similar.
 const char* nearest_variable(const char* name);
 
 }  // namespace detail
 
-/// Warns about unknown `COLLS_*` variables in `environment` and suggests the nearest known name.
-/// Returns the number of unknown variables.
+/// Logs a warning for each unknown `COLLS_*` variable in `environment`, and suggests the most
+/// similar known name. Returns the number of unknown variables.
 int warn_about_unknown_variables(char** environment);
 
-/// Warns about unknown `COLLS_*` variables in the environment of this process. Only the first call
-/// has an effect.
+/// Logs a warning for each unknown `COLLS_*` variable in the environment of this process. Only the
+/// first call has an effect.
 void warn_about_unknown_variables();
 
 }  // namespace colls

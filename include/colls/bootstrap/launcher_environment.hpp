@@ -3,7 +3,8 @@
 #pragma once
 
 // Functions that read a config from the environment variables of a launcher, such as torchrun,
-// mpirun or srun. If launchers are nested, the variables of the innermost one are used.
+// mpirun or srun. If one launcher has started another, the variables of the inner launcher are
+// used.
 
 #include <colls/bootstrap/config.hpp>
 #include <colls/bootstrap/environment_variables.hpp>
@@ -21,8 +22,8 @@ class launcher_environment_reader {
  private:
   void read_common();
 
-  // Reads the rank and the size from the variables of these names. Throws unless both variables are
-  // set.
+  // Reads the rank and the size of the world from the variables named `rank` and `size`. Throws
+  // unless both variables are set.
   void read_pair(const char* rank, const char* size);
 
   void read_colls();
@@ -34,11 +35,12 @@ class launcher_environment_reader {
 
   void read_slurm();
 
-  // Sets the address from MASTER_ADDR and a port. Returns false if MASTER_ADDR is not set.
+  // Sets the address to the host in MASTER_ADDR and the port in COLLS_PORT or MASTER_PORT. Returns
+  // false if MASTER_ADDR is not set. Throws if only the port is missing.
   bool use_master();
 
-  // Sets the address to a file in a directory of this user and this job. Used if all ranks run on
-  // one machine and the launcher gives no address.
+  // Sets the address to a file in a directory that only this user and the job `job` use. Called if
+  // all ranks run on one machine and the launcher gives no address.
   void use_own_file(std::string job);
 
   void check() const;
@@ -50,19 +52,19 @@ class launcher_environment_reader {
   const char* size_name_ = "size";
 };
 
-/// Returns the value of a variable of this process, or null. Returns the value of COLLS_SECRET even
-/// after `hide_secret_from_children`.
+/// Returns the value of the environment variable `name`, or null if it is not set. Returns the
+/// original value of COLLS_SECRET even after `hide_secret_from_children`.
 const char* process_variable(const char* name);
 /// Empties COLLS_SECRET in the environment, so that programs started by this process do not inherit
-/// the secret. Does not move other variables, so other threads may read them. As with getenv, no
-/// other thread may change the environment meanwhile.
+/// the secret. Other variables do not move, so other threads may read them meanwhile. As with
+/// getenv, no other thread may change the environment meanwhile.
 void hide_secret_from_children();
 
 }  // namespace detail
 
 /// Returns the config that the launcher's variables describe, or the config of a world of one rank
-/// if there is no launcher. `lookup(name)` must return the value of a variable or null. If the
-/// variables are incomplete or contradictory, throws `join_failed` with their names.
+/// if there is no launcher. `lookup(name)` must return the value of the variable `name`, or null.
+/// If the variables are incomplete or contradictory, throws `join_failed` with their names.
 template <class Lookup>
 config environment(const Lookup& lookup) {
   const auto call = [](void* context, const char* name) -> const char* {

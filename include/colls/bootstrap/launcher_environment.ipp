@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Implementation of launcher_environment.hpp: the variables of each launcher.
+// Implementation of launcher_environment.hpp: reading the variables of each launcher.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/launcher_environment.hpp>
@@ -18,8 +18,8 @@
 
 namespace colls::detail {
 
-// The secrets that were removed from the environment. They are kept in a list, because callers hold
-// pointers to the texts.
+// The secrets that were removed from the environment. A list keeps each of them for ever, because
+// callers may hold pointers to the texts.
 struct hidden_secrets {
   std::mutex guard;
   std::list<std::string> texts;
@@ -46,8 +46,8 @@ COLLS_ONCE void hide_secret_from_children() {
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     if (std::strncmp(*entry, empty, size) != 0 || (*entry)[size] == 0) continue;
     hidden.texts.emplace_back(*entry + size);
-    // The entry is replaced in place. Other threads may read variables meanwhile, and unsetenv
-    // would move the variables after this one.
+    // The entry is replaced in place, because other threads may read variables meanwhile. With
+    // unsetenv, the entries after this one would move.
     std::atomic_ref<char*>(*entry).store(empty, std::memory_order_release);
   }
 }
@@ -177,8 +177,8 @@ COLLS_ONCE void launcher_environment_reader::read_slurm() {
   cfg_.source = "Slurm's srun";
   const char* const tasks =
       env_.get("SLURM_STEP_NUM_TASKS") != nullptr ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
-  // A batch script and a shell of salloc have these variables too, although srun has not started
-  // any ranks there.
+  // These variables are also set in a batch script and in a shell of salloc, which are not ranks
+  // that srun has started. There, SLURM_STEP_ID is not set or has more than 8 digits.
   const std::string step = env_.text("SLURM_STEP_ID");
   const bool started = !step.empty() && step.size() < 9 && env_.get("SLURM_PROCID") != nullptr;
   if (!started) {
@@ -235,8 +235,8 @@ COLLS_ONCE void launcher_environment_reader::use_own_file(std::string job) {
   for (char& c : job) {
     if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.' && c != '-') c = '_';
   }
-  // The directory that the system keeps for this user is preferred, because another user cannot
-  // create the name there first.
+  // The runtime directory of this user is preferred to /tmp, because there no other user can take
+  // the name of the job's directory.
   const std::string user = std::to_string(::geteuid());
   const std::string runtime = "/run/user/" + user;
   const std::string parent = is_own_directory(runtime) ? runtime : "/tmp";

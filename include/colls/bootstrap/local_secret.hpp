@@ -3,14 +3,14 @@
 #pragma once
 
 // Distribution of a generated secret among the ranks of one machine. Rank 0 generates the secret
-// and sends it over a local (AF_UNIX) socket, on which the kernel tells each side the user of the
-// other side.
+// and sends it over local (AF_UNIX) sockets. The kernel tells each side of such a socket the user
+// of the other side.
 //
 //   client                 store
 //   connect           -->  checks the user by SO_PEERCRED; another user gets no answer
 //   checks the user   <--  local secret (80 bytes), end of file
 //
-// Therefore every connection to a loopback address uses a secret.
+// Connections to a loopback address thus use a secret even if the user gives none.
 
 #include <colls/bootstrap/handshake.hpp>
 #include <colls/os/rate_limited_log.hpp>
@@ -19,14 +19,15 @@
 
 namespace colls {
 
-/// The message that the process with the store sends to a process of the same user.
+/// The message that the process with the store (the key-value service through which ranks find each
+/// other) sends to a process of the same user.
 using local_secret_bytes = std::array<std::byte, 80>;
 
-/// A server on a local socket that belongs to a listener of the store. It tells processes of this
-/// user which secret the job uses. It sends the generated secret, or it says that a user has given
-/// the secret, that the job has none (`insecure`), or that this process has reached its limit on
-/// open files. It disconnects processes of other users at a bounded rate: after 64 such processes
-/// it pauses for 32 ms.
+/// A server that tells processes of this user the secret of the job. It listens on the local socket
+/// that accompanies a listener of the store. It answers with the generated secret, or says that the
+/// user has given the secret, that the job has none (`insecure`), or that this process has reached
+/// its limit on open files. It disconnects processes of other users without an answer. After 64 of
+/// them it pauses for 32 ms, so that they cannot occupy the thread.
 class local_secret_server final : engine::watcher, engine::source {
  public:
   /// `key` must outlive the server.
@@ -35,15 +36,16 @@ class local_secret_server final : engine::watcher, engine::source {
   local_secret_server& operator=(const local_secret_server&) = delete;
   ~local_secret_server();
 
-  /// Listens on the local socket that belongs to the listener `store`. Returns `address_in_use` if
-  /// another process uses the name of the local socket.
+  /// Listens on the local socket that accompanies the listener `store`. Returns `address_in_use` if
+  /// another process uses the name of this socket.
   std::error_code listen(const listener& store);
 
  private:
   void ready(std::uint32_t) override;
   void answer(detail::descriptor client);
-  // Refuses the connections that wait in the backlog, because this process has no resources for
-  // them. Uses the spare descriptor to accept and answer them.
+  // Called when this process has reached its limit on open files. Closes a spare descriptor for a
+  // moment, so that this process can accept the connections that wait in the backlog and answer
+  // each with a refusal. Then stops accepting connections for 100 ms.
   void refuse();
   // Stops accepting connections for the duration `span`.
   void pause(time_point span);
@@ -65,16 +67,17 @@ namespace detail {
 
 local_secret_bytes write_local_secret(const secret& key);
 
-/// Fetches the secret of the store at a loopback address. `insecure` permits a job without a
-/// secret. Throws `unreachable` if there is no local socket for the address. Throws `auth_failed`
-/// if the socket belongs to another user, or if the job has a secret that this process does not
+/// Fetches the secret of the job from the process that hosts the store at `store`, an address of
+/// this machine. Returns an empty secret if the job has none and `insecure` is true. Throws
+/// `unreachable` if there is no local socket for the address. Throws `auth_failed` if the socket
+/// belongs to another user, or if the user has given the job a secret that this process does not
 /// have. Throws `too_many_files` if the process with the store has reached its limit on open files;
 /// the caller may then try again. Also throws `insecure_bind`, `timeout`, `protocol_error` and
 /// `version_mismatch`.
 task<secret> fetch_local_secret(engine& driver, endpoint store, bool insecure, time_point deadline);
 
-/// Returns the user id of the process that has the local socket for `store`, or -1 if there is no
-/// such socket.
+/// Returns the user id of the process that listens on the local socket for the address `store`, or
+/// -1 if there is no such socket.
 std::int64_t user_listening_beside(const endpoint& store);
 
 }  // namespace detail

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Implementation of local_secret.hpp: sending and fetching the secret.
+// Implementation of local_secret.hpp: sending and fetching the generated secret.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/local_secret.hpp>
@@ -33,8 +33,8 @@ COLLS_ONCE local_secret_bytes write_local_secret(const secret& key) {
   return message;
 }
 
-// Returns the address at which a client on this machine connects to a listener. This is a loopback
-// address if the listener accepts connections on all addresses.
+// Returns the address to which a client on this machine connects to reach a listener at
+// `listening`. Returns a loopback address if the listener listens on all addresses.
 COLLS_ONCE endpoint dialled_address(const endpoint& listening) {
   if (!listening.address().is_unspecified()) return listening;
   const auto loopback = listening.address().is_v6()
@@ -140,8 +140,8 @@ COLLS_ONCE std::error_code local_secret_server::listen(const listener& store) {
 }
 
 COLLS_ONCE void local_secret_server::ready(std::uint32_t) {
-  // The number of connections per call is bounded, so that a flood of them does not keep the thread
-  // from its other work.
+  // The number of connections per call is bounded, so that a flood of connections does not keep the
+  // thread from its other work.
   for (int accepted = 0; accepted < 64; ++accepted) {
     detail::descriptor client = local_.accept();
     if (!client) {
@@ -157,7 +157,7 @@ COLLS_ONCE void local_secret_server::refuse() {
   const local_secret_bytes message =
       detail::write_local_secret_state(detail::secret_state::no_descriptor);
   spare_.refuse(local_, [&](int client) {
-    // A failure to send needs no handling, because the client then finds the connection closed.
+    // A failure to send is ignored, because the client then finds the connection closed.
     (void)::send(client, message.data(), message.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   });
   pause(100 * milliseconds);

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The store (the key-value service through which ranks find each other) on rank 0, for launchers
-// that do not host one, and the error for ranks that do not join.
+// Functions with which rank 0 opens the store (the key-value service through which ranks find each
+// other) if the launcher does not host one, and the error for ranks that do not join.
 
 #include <colls/bootstrap/dial.hpp>
 
@@ -40,8 +40,8 @@ inline boost::asio::ip::address default_address() {
   raise(errc::join_failed, "this host has no address that other hosts could reach");
 }
 
-/// Generates a secret if `key` is empty and all addresses are loopback addresses. Only processes of
-/// this user can obtain the generated secret.
+/// If `key` is empty and all `addresses` are loopback addresses, sets `key` to a generated secret.
+/// Only processes of this user can obtain this secret.
 inline void draw_secret_for_loopback(secret& key,
                                      const std::vector<boost::asio::ip::address>& addresses) {
   const bool is_local = std::all_of(addresses.begin(), addresses.end(),
@@ -49,7 +49,7 @@ inline void draw_secret_for_loopback(secret& key,
   if (key.empty() && is_local) key = secret::drawn(draw_secret());
 }
 
-/// Returns a hint that explains why rank 0 could not listen at an address, or an empty string.
+/// Returns a hint why rank 0 could not listen at `address`, or an empty string if there is none.
 inline std::string explain_listen_error(const store_server& server, const endpoint& address,
                                         std::error_code ec) {
   if (ec == std::errc::address_not_available) {
@@ -61,10 +61,10 @@ inline std::string explain_listen_error(const store_server& server, const endpoi
          (user < 0 ? ")" : ", belongs to user " + std::to_string(user) + ")");
 }
 
-/// Opens the store on rank 0, at the first port that is free on all local addresses of the host
-/// name. If another program had the port at one of these addresses, ranks could connect to that
-/// program. Sets `key` to the secret that the ranks must prove. The arguments must outlive the
-/// task.
+/// Opens the store on rank 0 and returns its server. Uses the socket `cfg.store_fd` if there is
+/// one. Otherwise listens at the first port that is free at all addresses of the host. If another
+/// program had the port at one of these addresses, ranks could connect to that program. Sets `key`
+/// to the generated secret if one is needed. The arguments must outlive the task.
 inline task<std::shared_ptr<store_server>> host_store(engine& driver, const config& cfg,
                                                       const store_address& address,
                                                       const hello& local, secret& key,
@@ -90,8 +90,8 @@ inline task<std::shared_ptr<store_server>> host_store(engine& driver, const conf
   }
   draw_secret_for_loopback(key, addresses);
   auto server = std::make_shared<store_server>(driver, local, key);
-  // Listening is repeated for 2 s, because a job that has just ended may take a moment to release
-  // its port.
+  // The attempts to listen are repeated for 2 s, because a job that has just ended may take a
+  // moment to release its port.
   const time_point retry_until = std::min(deadline, driver.now() + 2 * seconds);
   endpoint refused;
   for (std::error_code last;;) {
@@ -133,9 +133,10 @@ inline std::string format_ranks(const std::vector<int>& ranks) {
   return ranks.size() > 16 ? text + " and " + std::to_string(ranks.size() - 16) + " more" : text;
 }
 
-/// Returns the error of a rank that still waits for other ranks. `present` has one character for
-/// each rank, which is '0' if the rank is missing. `accept_error` is the reason why this process
-/// could not accept connections, or empty if it could.
+/// Returns the error to report after this rank has waited for other ranks for the time `waited`.
+/// `present` has one character for each rank, which is '0' if the rank is missing. `on_loopback`
+/// says whether this rank reaches the store at a loopback address. `accept_error` is the reason why
+/// this process could not accept connections, or empty if it could.
 inline failure missing_ranks_failure(const config& cfg, const std::string& present,
                                      time_point waited, bool on_loopback,
                                      const std::string& accept_error) {

@@ -11,11 +11,11 @@
 
 namespace colls::detail {
 
-/// Expands a list such as `node[003-7,9],gpu1`. Returns the hosts in order, but at most `max` of
-/// them. Returns an empty vector if the list is malformed.
+/// Expands a list of hosts such as `node[003-7,9],gpu1`. Returns the hosts in order, but at most
+/// `max` of them. Returns an empty vector if the list is malformed.
 inline std::vector<std::string> expand_nodelist(const std::string& list, std::size_t max = 65536) {
   std::vector<std::string> hosts;
-  std::vector<std::string> open{""};  // the expansions of the element that is being parsed
+  std::vector<std::string> open{""};  // the expansions of the list element that is being parsed
   std::size_t position = 0;
   const auto finish = [&] {
     for (std::string& host : open) {
@@ -66,8 +66,9 @@ inline std::vector<std::string> expand_nodelist(const std::string& list, std::si
   return hosts;
 }
 
-/// Returns the number of tasks that a list such as `2(x3),1` assigns to the node with index `node`.
-/// Returns -1 if the list is malformed or has no such node.
+/// Returns the number of tasks on the node with index `node` according to a list such as `2(x3),1`,
+/// which stands for three nodes with 2 tasks each and one node with 1. Returns -1 if the list is
+/// malformed or has no such node.
 inline int tasks_on_node(const std::string& text, int node) {
   const char* position = text.c_str();
   const auto take_number = [&position] {

@@ -17,12 +17,12 @@
 
 namespace colls {
 
-/// An interface that receives the failures of ranks. A report for rank -1 means that the world
-/// cannot form.
+/// An interface through which a store reports failures of ranks. A report for rank -1 means that
+/// the world cannot form.
 class failure_listener {
  public:
-  /// Handles a failure. Called while the engine (the event loop) polls. Must not destroy the store
-  /// that calls this function.
+  /// Handles the failure `report` of the rank `rank`. Called while the engine (the event loop)
+  /// polls, or by `store::listen_for_failures`. Must not destroy the store.
   virtual void rank_failed(int rank, const reported_failure& report) = 0;
 
  protected:
@@ -50,8 +50,8 @@ class store {
   task<std::string> get(std::string_view key, time_point deadline = never) {
     return do_get(std::string(key), deadline);
   }
-  /// Adds `amount` to the number that the key holds, or to 0 if the key does not exist. Returns the
-  /// sum.
+  /// Adds `amount` to the number that the key holds, or to 0 if the key does not exist. Stores and
+  /// returns the sum.
   task<std::int64_t> add(std::string_view key, std::int64_t amount, time_point deadline = never) {
     return do_add(std::string(key), amount, deadline);
   }
@@ -59,30 +59,33 @@ class store {
   task<> wait(std::span<const std::string> keys, time_point deadline = never) {
     return do_wait({keys.begin(), keys.end()}, deadline);
   }
-  /// Sets the key to `desired` if its value is `expected`. If `expected` is empty, also sets a key
-  /// that does not exist. Returns the value that the key has afterwards.
+  /// Sets the key to `desired` if its value is `expected`, or if the key does not exist and
+  /// `expected` is empty. Returns the value that the key has afterwards, or an empty string if the
+  /// key does not exist.
   task<std::string> compare_set(std::string_view key, std::string_view expected,
                                 std::string_view desired, time_point deadline = never) {
     return do_compare_set(std::string(key), std::string(expected), std::string(desired), deadline);
   }
-  /// Returns one character for each key: '1' if the key exists, else '0'. Does not wait for keys.
+  /// Returns one character for each key, which is '1' if the key exists and '0' otherwise. Does not
+  /// wait for keys.
   task<std::string> check(std::span<const std::string> keys, time_point deadline = never) {
     return do_check({keys.begin(), keys.end()}, deadline);
   }
 
   /// Announces to all processes that the culprit of `reason` has failed or, if the culprit is -1,
-  /// that the world cannot form.
+  /// that the world cannot form. Does nothing if the store does not distribute failures.
   virtual task<> report_failure(failure reason, time_point deadline) {
     (void)reason;
     (void)deadline;
     co_return;
   }
-  /// Sets the listener for failures, or removes it if the argument is null. The listener receives
-  /// earlier failures at once.
+  /// Sets the listener for failures, or removes it if the argument is null. A new listener receives
+  /// the failures so far at once.
   virtual void listen_for_failures(failure_listener*) {}
-  /// Returns whether there is unread input, which may announce a failure.
+  /// Returns whether there is unread input from the store, which may announce a failure.
   virtual bool has_unread() const { return false; }
-  /// Leaves the store with a goodbye. No other call may follow.
+  /// Says goodbye to the store, so that this process does not count as failed when its connection
+  /// closes. No other function may be called afterwards.
   virtual task<> leave(time_point deadline) {
     (void)deadline;
     co_return;
@@ -100,8 +103,8 @@ class store {
 
 namespace detail {
 
-/// Awaits `work`. Returns true if it completes, and false if it throws `timeout`. Throws the other
-/// errors of `work`.
+/// Awaits `work`. Returns true if it completes, and false if it throws `timeout`. Any other error
+/// is passed to the caller.
 inline task<bool> ends_in_time(task<> work) {
   bool late = false;
   try {
@@ -122,8 +125,8 @@ inline std::int64_t wrapping_add(std::int64_t value, std::int64_t amount) {
 /// The keys and values of a store, and the waiters for missing keys.
 class store_table {
  public:
-  /// A waiter for keys that do not exist yet. `ready` is called once, when the last of these keys
-  /// is set.
+  /// A waiter for keys that do not exist yet. The table calls `ready` once, when the last of these
+  /// keys is set.
   class waiter {
    public:
     virtual void ready() = 0;
@@ -148,7 +151,8 @@ class store_table {
     bytes_ -= entry->second.size();
     entry->second = std::move(value);
     if (!is_new) return;
-    // `ready` may start another wait, so the waiters are removed from the list before it is called.
+    // `ready` may start another wait, so the waiters are removed from the list before `ready` is
+    // called.
     const auto range = waiting_.equal_range(key);
     std::vector<waiter*> ready;
     for (auto it = range.first; it != range.second; ++it) {
@@ -181,8 +185,8 @@ class store_table {
     return present;
   }
 
-  /// Registers a waiter for the missing keys. Returns true if all keys exist; the waiter is then
-  /// not registered.
+  /// Registers `target` as a waiter for those of `keys` that do not exist. Returns true, and
+  /// registers nothing, if all keys exist.
   bool wait(waiter& target, const std::vector<std::string>& keys) {
     target.missing_ = 0;
     for (const std::string& key : keys) {

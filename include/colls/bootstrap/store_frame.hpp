@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The frames (requests and answers) on a connection to the store, which follow the handshake.
+// The frames (requests and replies) that the store and its clients exchange after the handshake,
+// and functions that write and read them.
 
 #include <colls/base/log.hpp>
 #include <colls/bootstrap/handshake.hpp>
@@ -25,11 +26,11 @@ struct store_frame {
     check,
     forget,
     report,
-    goodbye,  // the last of the requests
+    goodbye,  // the request with the highest value
     reply = 64,
     refused,
     failed,
-    bye,  // the last of the answers
+    bye,  // the reply with the highest value
   };
   static constexpr std::size_t size = 24;
   static constexpr std::size_t max_value_size = store::max_value_size + store::max_key_size + 64;
@@ -41,7 +42,7 @@ struct store_frame {
   std::int64_t number = 0;
 };
 
-/// The number of bytes of checksums after the header, if the connecting side has requested
+/// The size of the two checksums that follow the header if the connecting side has requested
 /// checksums in its HELLO (the first message of the handshake). The first checksum covers the key
 /// and the value. The second one covers the header and the first checksum.
 inline constexpr std::size_t store_checksums_size = 8;
@@ -50,7 +51,7 @@ inline std::uint32_t payload_checksum(std::string_view key, std::string_view val
   return crc32c(crc32c(0, key.data(), key.size()), value.data(), value.size());
 }
 
-/// Appends a frame. If it throws `std::bad_alloc`, `buffer` is unchanged.
+/// Appends a frame to `buffer`. If the function throws `std::bad_alloc`, `buffer` is unchanged.
 inline void append_frame(std::string& buffer, store_frame header, std::string_view key,
                          std::string_view value, bool has_checksums = false) {
   const std::size_t size =
@@ -72,7 +73,7 @@ inline void append_frame(std::string& buffer, store_frame header, std::string_vi
   buffer.append(value);
 }
 
-/// Parses a header. Returns nullopt if the header is invalid.
+/// Parses the header of a frame. Returns nullopt if the header is invalid.
 inline std::optional<store_frame> parse_store_frame(std::span<const std::byte> bytes) {
   if (bytes.size() != store_frame::size) return std::nullopt;
   store_frame result;
@@ -89,25 +90,25 @@ inline std::optional<store_frame> parse_store_frame(std::span<const std::byte> b
   return known && fits ? std::optional(result) : std::nullopt;
 }
 
-/// A received header, and the checksum of the key and the value that follow.
+/// A received header, and the checksum of the key and the value that follow it.
 struct received_frame {
   store_frame frame;
   std::uint32_t checksum = 0;
   bool has_checksums = false;
 
-  /// Returns whether the checksum matches the key and the value. Returns true if there are no
+  /// Returns whether the checksum matches `key` and `value`. Returns true if the frame has no
   /// checksums.
   bool matches(std::string_view key, std::string_view value) const {
     return !has_checksums || checksum == payload_checksum(key, value);
   }
 };
 
-/// Returns the error for a frame with a wrong checksum.
+/// Returns the error code for a frame with a wrong checksum.
 inline std::error_code damaged_frame() { return std::make_error_code(std::errc::bad_message); }
 inline constexpr const char* damaged_store_frame_text =
     "a frame on its connection to the store has a wrong checksum";
 
-/// Appends the length of `text`, and then `text` itself.
+/// Appends the length of `text`, and then `text` itself, to `buffer`.
 inline void append_string(std::string& buffer, std::string_view text) {
   std::array<std::byte, 4> size{};
   put_number(size.data(), static_cast<std::uint32_t>(text.size()));
@@ -119,7 +120,7 @@ inline std::string join_strings(const std::vector<std::string>& texts) {
   for (const std::string& text : texts) append_string(joined, text);
   return joined;
 }
-/// Splits a string that `join_strings` has returned. Returns nullopt if the lengths in it are
+/// Splits a string that `join_strings` has returned. Returns nullopt if a length in the string is
 /// invalid.
 inline std::optional<std::vector<std::string>> split_strings(std::string_view joined) {
   std::vector<std::string> texts;
@@ -134,14 +135,14 @@ inline std::optional<std::vector<std::string>> split_strings(std::string_view jo
   return texts;
 }
 
-/// Parses the failure that a frame carries, in a world of `size` ranks. Returns nullopt if it is
-/// invalid.
+/// Parses a failure from the value of a frame. `size` is the number of ranks in the world. Returns
+/// nullopt if `value` is not a valid failure.
 inline std::optional<reported_failure> parse_failure(std::string_view value, int size) {
   return reported_failure::parse(std::as_bytes(std::span(value)), size);
 }
 
-/// Enables TCP keep-alive. An unreachable peer is then detected within 15 s, even if the connection
-/// is idle.
+/// Enables TCP keep-alive on the socket `fd`. An unreachable peer is then detected within 15 s,
+/// even if the connection is idle.
 inline void enable_keep_alive(int fd) {
   const int enabled = 1;
   const int seconds_idle = 5;
@@ -154,8 +155,9 @@ inline void enable_keep_alive(int fd) {
   if (!done) log_warn("no keep-alive on a connection: %s", std::strerror(errno));
 }
 
-/// Reads a frame header. The outcome is `protocol_error` if the header is invalid, and
-/// `damaged_frame()` if its checksum is wrong.
+/// Reads the header of a frame into `result`. The outcome is `protocol_error` if the header is
+/// invalid, `damaged_frame()` if the checksum of the header is wrong, and the error of the
+/// connection if reading fails.
 inline task<outcome> read_frame_header(stream& connection, bool has_checksums,
                                        received_frame& result) {
   std::array<std::byte, store_frame::size + store_checksums_size> bytes{};
@@ -173,8 +175,9 @@ inline task<outcome> read_frame_header(stream& connection, bool has_checksums,
   co_return outcome{};
 }
 
-/// Reads `size` bytes into `result`. The string grows with the bytes that have arrived, so that a
-/// peer cannot exhaust the memory by announcing a large size.
+/// Reads `size` bytes into `result`. The string grows only as bytes arrive, so that a peer cannot
+/// exhaust the memory by announcing a large size. The outcome is the error of the connection if
+/// reading fails.
 inline task<outcome> read_string(stream& connection, std::string& result, std::size_t size) {
   constexpr std::size_t piece = std::size_t{64} << 10;
   result.clear();

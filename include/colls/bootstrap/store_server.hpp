@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The server of the TCP store, the key-value service through which ranks find each other. It also
-// distributes failures. Rank 0 or the launcher runs the server.
+// The server of the TCP store, the key-value service through which ranks find each other. The
+// server also tells the ranks which other ranks have failed. Rank 0 or the launcher runs the
+// server.
 
 #include <colls/bootstrap/authenticating_listener.hpp>
 #include <colls/bootstrap/local_secret.hpp>
@@ -27,11 +28,13 @@ class store_server final : authenticating_listener::handler, engine::source {
   store_server& operator=(const store_server&) = delete;
   ~store_server();
 
-  /// Listens at an address. If the port is 0, the system chooses one. May be called for several
-  /// addresses. At a loopback address, also opens the local socket that distributes the secret. If
-  /// this fails and the secret is a generated one, `listen` fails.
+  /// Listens at `address`. If the port is 0, the system chooses one. May be called for several
+  /// addresses. At a loopback address, or if `address` stands for all addresses, also opens the
+  /// local socket that distributes the secret. A failure to open this socket is returned only if
+  /// the secret is a generated one, because ranks then have no other way to obtain it.
   std::error_code listen(const endpoint& address);
-  /// Takes ownership of a socket that already listens, and accepts connections from it.
+  /// Takes ownership of a socket that already listens, and accepts connections on it. Otherwise
+  /// works like `listen`.
   std::error_code adopt(int socket);
 
   /// Returns whether the last call of `listen` or `adopt` failed because the local socket could not
@@ -47,14 +50,14 @@ class store_server final : authenticating_listener::handler, engine::source {
   bool has_joined(int rank) const { return ranks_.contains(rank); }
   int pending_count() const;
   std::uint64_t rejected_count() const;
-  /// Returns the reason why this process could not accept connections in the last 10 s, or an empty
-  /// string if it could.
+  /// If this process failed to accept a connection in the last 10 s, returns the reason. Otherwise
+  /// returns an empty string.
   std::string accept_error() const;
 
   /// Returns the number of bytes that are still to be sent to clients.
   std::size_t unsent_bytes() const;
 
-  /// Announces a failure to all present and later clients. `report` says that its culprit has
+  /// Announces a failure to all current and later clients. `report` says that its culprit has
   /// failed, that the world cannot form (culprit -1), or that a communicator was revoked. Later
   /// reports of the same failure are ignored.
   void announce_failure(const reported_failure& report);
@@ -63,7 +66,8 @@ class store_server final : authenticating_listener::handler, engine::source {
   /// Waits until every rank that has joined has left or failed, or until the deadline.
   task<> drain(time_point deadline);
 
-  /// Stops listening and closes all connections. Clients see an orderly end of the connection.
+  /// Stops listening and closes all connections. Tells the clients that the server leaves, so that
+  /// they do not regard it as failed.
   void close();
 
  private:
@@ -84,7 +88,7 @@ class store_server final : authenticating_listener::handler, engine::source {
     client& owner;
     std::uint32_t id;
     std::string key;        // the key of a `get` request, or empty for a `wait` request
-    std::size_t bytes = 0;  // the memory that its keys occupy
+    std::size_t bytes = 0;  // the memory that the awaited keys occupy
   };
 
   struct client : std::enable_shared_from_this<client> {
@@ -129,11 +133,12 @@ class store_server final : authenticating_listener::handler, engine::source {
 
   task<> serve_client(client_ptr peer);
 
-  // Serves requests until the connection closes or a damaged frame arrives. The caller must keep
+  // Serves the requests of `peer` until the connection closes or a damaged frame arrives, and
+  // returns the error code. Throws `protocol_error` if a request is invalid. The caller must keep
   // the client alive.
   task<detail::outcome> serve_requests(client& peer);
 
-  // Sends a last frame and waits until the client closes the connection.
+  // Sends the frame `bye` and waits until the client closes the connection, but for at most 1 s.
   task<> end_after_error(client& peer);
 
   void handle_request(client& peer, const frame& request, const std::string& key,
@@ -144,19 +149,21 @@ class store_server final : authenticating_listener::handler, engine::source {
   pending_wait& wait_for(client& peer, std::uint32_t id, const std::vector<std::string>& keys);
   void forget(client& peer, std::uint32_t id);
 
-  // Reserves memory for the failure of each client, so that announcing it cannot fail.
+  // Reserves memory in `failures_` for a failure of each client, so that announcing such a failure
+  // never lacks memory.
   void reserve_failures();
-  // Sends the failures that a client has not received yet. If memory is short, the next sweep (a
-  // periodic call by the engine) tries again.
+  // Sends to a client the failures that it has not received yet. If memory is short, the next sweep
+  // (a periodic call by the engine) tries again.
   void send_failures(client& peer);
 
-  // Registers that all keys of a wait exist. The reply is copied only after the previous replies
-  // were sent, so that replies do not accumulate in memory.
+  // Called when all keys of the wait `it` exist. Schedules the reply. Its value is copied only
+  // after the previous replies were sent, so that replies do not accumulate in memory.
   void keys_ready(pending_wait& it);
 
   void reply(client& peer, const frame& header, std::string_view value);
 
-  // Starts to write the output of a client. If memory is short, the next sweep tries again.
+  // Starts to write the output of a client, unless a write is in progress. If memory is short, the
+  // next sweep tries again.
   void start_flush(client& peer);
   task<> flush(client_ptr peer);
   void reply_ready(client& peer);
@@ -171,7 +178,7 @@ class store_server final : authenticating_listener::handler, engine::source {
   hello local_;
   secret key_;
   detail::store_table table_;
-  std::unordered_map<int, bool> ranks_;  // whether each rank that has joined is still present
+  std::unordered_map<int, bool> ranks_;  // for each rank that has joined, whether it is present
   std::vector<reported_failure> failures_;
   std::size_t revocations_ = 0;  // the number of revocations in `failures_`
   std::vector<client_ptr> clients_;
@@ -181,7 +188,8 @@ class store_server final : authenticating_listener::handler, engine::source {
   completion* drained_ = nullptr;
   time_point drain_deadline_ = never;
   task_group tasks_;
-  // Declared last and therefore destroyed first, because new peers arrive through these listeners.
+  // Declared last and therefore destroyed first, because new clients arrive through these
+  // listeners.
   std::vector<std::unique_ptr<listening_address>> listening_;
 };
 

@@ -63,7 +63,7 @@ COLLS_ONCE std::size_t store_server::unsent_bytes() const {
 COLLS_ONCE void store_server::announce_failure(const reported_failure& report) {
   failure reason = report;
   const bool is_death = reason.code == errc::peer_failed;
-  if (is_death) reason.communicator = 0;  // a rank fails only once, and in all communicators
+  if (is_death) reason.communicator = 0;  // the death of a rank concerns all communicators
   for (const failure& known : failures_) {
     if (known.culprit == reason.culprit && known.code == reason.code &&
         known.communicator == reason.communicator) {
@@ -124,8 +124,7 @@ COLLS_ONCE void store_server::close() {
     last.clear();
     detail::append_frame(last, {.op = frame::opcode::bye}, {}, {}, it->info.checksum);
     const detail::descriptor socket = it->connection->release();
-    // A failure to send needs no handling, because the client has then already closed the
-    // connection.
+    // A failure to send is ignored, because the client has then already closed the connection.
     [[maybe_unused]] const auto ignored =
         ::send(socket.get(), last.data(), last.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   }
@@ -248,7 +247,8 @@ COLLS_ONCE task<detail::outcome> store_server::serve_requests(client& peer) {
     if (!second) co_return second;
     if (!received.matches(key, value)) co_return detail::outcome{detail::damaged_frame()};
     handle_request(peer, request, key, value);
-    // A client that does not read its replies must wait before its next request is served.
+    // While more than `max_unsent_bytes` of replies to a client are unsent, its next request is not
+    // served. Otherwise a client that does not read its replies could exhaust the memory.
     while (peer.output.size() > max_unsent_bytes && peer.connection->is_open()) {
       co_await engine_.sleep_until(engine_.now() + 10 * milliseconds);
     }
@@ -259,7 +259,7 @@ COLLS_ONCE task<> store_server::end_after_error(client& peer) {
   reply(peer, {.op = frame::opcode::bye}, {});
   peer.connection->set_deadline(engine_.now() + seconds);
   // The rest of the input is read before the connection is closed. Closing a connection with unread
-  // data would reset it, and the last frame could be lost.
+  // data would reset the connection, and the last frame could be lost.
   std::array<std::byte, 4096> rest{};
   for (detail::outcome more; more;) {
     std::size_t some = 0;
@@ -369,7 +369,7 @@ COLLS_ONCE void store_server::forget(client& peer, std::uint32_t id) {
 }
 
 COLLS_ONCE void store_server::keys_ready(pending_wait& it) {
-  it.owner.ready.push_back(it.id);  // `wait_for` has reserved the memory
+  it.owner.ready.push_back(it.id);  // does not throw, because `wait_for` has reserved the memory
   start_flush(it.owner);
 }
 
@@ -393,7 +393,7 @@ COLLS_ONCE void store_server::reply_ready(client& peer) {
       peer.waits.erase(id);
     }
   } catch (const std::bad_alloc&) {
-    // Memory is short, so the next sweep continues.
+    // Memory is short. The next sweep sends the remaining replies.
   }
 }
 

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Functions that form a subworld: some ranks of a world form a further world, without a store.
+// Functions that form a subworld, a further world that consists of some ranks of a world. The
+// caller exchanges the addresses of these ranks, so a subworld needs no store.
 
 #include <colls/base/fingerprint.hpp>
 #include <colls/bootstrap/world_info.hpp>
@@ -14,15 +15,18 @@
 
 namespace colls::subworld {
 
-/// The information that each rank sends to the other ranks: its listening address and its node.
+/// The information that each rank of the subworld sends to the other ranks: its listening address
+/// and its node (the group of ranks with which it can connect by local sockets).
 struct rank_entry {
   char address[48] = {};
   std::int32_t port = 0;
   std::int32_t node = 0;
 };
 
-/// Opens the listeners of this process, which is rank `rank` of `size` in the subworld, and writes
-/// their address to `local`. `complete` must then complete the result.
+/// Returns the incomplete `world_info` of this process, which is rank `rank` of `size` in the
+/// subworld. Opens the listeners, and writes their address and the node of this process to `local`.
+/// The caller must send `local` to the other ranks and then pass the entries of all ranks to
+/// `complete`.
 inline std::shared_ptr<world_info> prepare(const world_info& parent, int rank, int size,
                                            rank_entry& local) {
   auto info = std::make_shared<world_info>();
@@ -46,7 +50,8 @@ inline std::shared_ptr<world_info> prepare(const world_info& parent, int rank, i
   return info;
 }
 
-/// Completes `info` with the entries of all ranks of the subworld.
+/// Completes `info` with the entries of all ranks of the subworld, in the order of the ranks.
+/// Throws `protocol_error` if an entry is invalid.
 inline void complete(world_info& info, const std::vector<rank_entry>& entries) {
   info.node_of.clear();
   for (rank_entry entry : entries) {

@@ -9,8 +9,8 @@
 namespace colls {
 
 /// A client of a `store_server`. If the connection is lost, outstanding and later requests fail
-/// with `unreachable`. If the store was hosted by a rank and this rank has died, the failure
-/// listener also receives the failure of the rank.
+/// with `unreachable`. If a rank hosted the store and has died, the failure listener also receives
+/// the failure of this rank.
 class tcp_store final : public store, engine::source {
  public:
   /// Creates a client on `connection`, which the server must have accepted in the handshake.
@@ -29,7 +29,8 @@ class tcp_store final : public store, engine::source {
   int server_rank() const { return server_.rank; }
   bool is_lost() const { return loss_.has_value(); }
 
-  /// Makes all outstanding and later requests fail with `reason`. Only `leave` remains possible.
+  /// Makes all outstanding and later requests fail with `reason`. Afterwards only `leave` can be
+  /// called.
   void interrupt(const failure& reason);
 
   task<> report_failure(failure reason, time_point deadline) override;
@@ -45,7 +46,7 @@ class tcp_store final : public store, engine::source {
     std::int64_t number = 0;
   };
 
-  // An outstanding request. It lies in the coroutine frame of its caller.
+  // An outstanding request. The object is a local variable of the coroutine `call`.
   class request {
    public:
     request(tcp_store& owner, std::uint32_t id, frame::opcode op, time_point deadline)
@@ -113,7 +114,8 @@ class tcp_store final : public store, engine::source {
   task<> flush();
 
   task<> read_loop();
-  // Reads frames until the connection closes, and then reports why it has closed.
+  // Reads and handles frames until the connection closes or fails. Then makes all requests fail
+  // with the reason.
   task<> read_frames();
 
   // Handles a frame from the server. Returns false if the frame is invalid.
@@ -143,7 +145,7 @@ class tcp_store final : public store, engine::source {
   std::optional<failure> interruption_;
   std::vector<reported_failure> failures_;
   failure_listener* listener_ = nullptr;
-  task_group tasks_;  // declared last, because its tasks use all other members
+  task_group tasks_;  // declared last, so that its tasks are destroyed before all other members
 };
 
 }  // namespace colls

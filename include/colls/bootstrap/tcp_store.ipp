@@ -32,7 +32,7 @@ COLLS_ONCE tcp_store::~tcp_store() {
   std::string last;
   detail::append_frame(last, {.op = frame::opcode::goodbye}, {}, {}, has_checksums_);
   const detail::descriptor socket = connection_->release();
-  // A failure to send needs no handling, because the server has then already closed the connection.
+  // A failure to send is ignored, because the server has then already closed the connection.
   [[maybe_unused]] const auto ignored =
       ::send(socket.get(), last.data(), last.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
@@ -141,7 +141,7 @@ COLLS_ONCE task<> tcp_store::flush() {
     const std::string batch = std::exchange(output_, {});
     const detail::outcome done = co_await detail::attempt(
         connection_->write({reinterpret_cast<const std::byte*>(batch.data()), batch.size()}));
-    if (!done) break;  // the reader reports the reason
+    if (!done) break;  // `read_frames` reports the reason
   }
   writing_ = false;
 }
@@ -213,7 +213,7 @@ COLLS_ONCE bool tcp_store::handle_reply(const frame& header, std::string& value)
     return report.has_value();
   }
   const auto found = requests_.find(header.id);
-  if (found == requests_.end()) return true;  // the request was cancelled or is overdue
+  if (found == requests_.end()) return true;  // the request was cancelled or has timed out
   request& it = *found->second;
   requests_.erase(found);
   if (header.op == frame::opcode::reply) {

@@ -3,7 +3,7 @@
 #pragma once
 
 // world_info: what a rank knows about its world after bootstrap. A node is a group of ranks that
-// can connect by local sockets. A machine may run several nodes, such as containers.
+// can connect to each other by local sockets. A machine may run several nodes, such as containers.
 
 #include <colls/bootstrap/handshake.hpp>
 #include <colls/bootstrap/store.hpp>
@@ -32,11 +32,11 @@ struct world_info {
   std::vector<int> node_of{0};           // the node of each rank
   std::vector<int> machine_of{0};        // the machine of each node
   std::vector<int> cores_of;             // the usable cores of each machine, or 0 if unknown
-  std::shared_ptr<store> kv_store;       // null in a world of one
-  std::shared_ptr<store_server> server;  // the store's server on the rank that hosts it, else null
-  listener peer_listener;                // for TCP connections of peers; closed in a world of one
-  listener local_listener;               // for connections of this user's ranks on this node
-  boost::asio::ip::address address;      // the address of this machine for the other ranks
+  std::shared_ptr<store> kv_store;       // null in a world of one and in a subworld
+  std::shared_ptr<store_server> server;  // on the rank that hosts the store, else null
+  listener peer_listener;                // accepts TCP connections; not open in a world of one
+  listener local_listener;               // accepts this user's ranks on this node by local sockets
+  boost::asio::ip::address address;      // the address at which other ranks reach this machine
   secret key;
   std::uint64_t job = 0;
   config cfg;
@@ -47,22 +47,23 @@ struct world_info {
   /// Computes `node`, `local_rank`, `local_size` and `ranks_on_machine` from `node_of` and
   /// `machine_of`.
   void compute_local_ranks();
-  /// Returns the number of cores that the ranks of this machine may use together.
+  /// Returns the number of cores that the ranks on this machine may use together.
   int cores() const;
   /// Returns whether this machine has more ranks than cores.
   bool is_oversubscribed() const { return ranks_on_machine > cores(); }
-  /// Returns the smallest number of cores that any node of the world has. Nodes of one machine
-  /// share its cores in proportion to their ranks. The result is equal on all ranks, and 0 if the
-  /// cores of some machine are unknown.
+  /// Returns the smallest number of cores that any node of the world has. Nodes on one machine
+  /// share the cores of the machine in proportion to their numbers of ranks. The result is equal on
+  /// all ranks, and 0 if the cores of some machine are unknown.
   int min_node_cores() const;
-  /// Returns whether ranks of one node share memory. The result is equal on all ranks.
+  /// Returns whether the ranks of a node share memory. The result is equal on all ranks.
   bool shares_memory() const { return !(cfg.transport == "tcp"); }
-  /// Opens both listeners. If the local socket cannot be opened, logs a warning; this rank then
-  /// shares no memory.
+  /// Opens the peer listener and, if ranks share memory, the local listener. Returns the error if
+  /// the peer listener cannot be opened. If only the local listener cannot be opened, logs a
+  /// warning, and this rank shares no memory.
   std::error_code listen();
 
-  /// Returns the listening address of a rank. This object must outlive the task, and must not be
-  /// moved meanwhile.
+  /// Returns the listening address of the rank `peer`. This object must outlive the task, and must
+  /// not be moved before the task completes.
   task<endpoint> address_of(int peer) const;
   /// Performs the connecting side of the handshake with `peer`. Returns true if `peer` accepts the
   /// connection, and false if `peer` already has another connection to this rank. Throws as `prove`
@@ -101,19 +102,19 @@ struct rank_info {
   std::string text() const;
   static std::optional<rank_info> parse(const std::string& text);
   static rank_info of_this_process();
-  /// Returns an identifier of the machine. Ranks with equal identifiers share cores.
+  /// Returns an identifier of the machine. Ranks with equal identifiers run on the same machine.
   const std::string& machine() const { return boot != "-" ? boot : host; }
   /// Returns an identifier of the node. Ranks with equal identifiers can connect by local sockets.
   std::string host_id() const;
 };
 
-/// The size of the largest world in which every rank has the addresses of all ranks. In such a
-/// world the ranks do not depend on the store after bootstrap.
+/// The size of the largest world in which every rank has the addresses of all ranks. The ranks of
+/// such a world do not depend on the store after bootstrap.
 inline constexpr std::size_t max_address_book_size = 1024;
 
-/// Returns the text that rank 0 publishes. It has one line for each rank with the node of the rank,
-/// the machine of the node, the cores of the machine and, if there is an address book, the address
-/// of the rank.
+/// Returns the text with which rank 0 describes the world to the other ranks. It has one line for
+/// each rank with the node of the rank, the machine of the node, the cores of the machine and, if
+/// there is an address book, the address of the rank.
 std::string world_info_text(const world_info& info);
 /// Parses `text` into `result`. Returns false if the text is malformed or its world does not have
 /// `result.size` ranks.
@@ -121,7 +122,7 @@ bool parse_world_info(const std::string& text, world_info& result);
 
 }  // namespace detail
 
-/// Leaves the world with a goodbye to the store. The rank that hosts the store waits until all
+/// Leaves the world and says goodbye to the store. The rank that hosts the store waits until all
 /// other ranks have said goodbye or failed, or until the deadline.
 task<> leave(world_info& info, time_point deadline);
 

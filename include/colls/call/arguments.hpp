@@ -17,13 +17,12 @@
 
 namespace colls {
 
-/// The type of `none`, which the other ranks pass instead of a buffer that only the root has:
-/// `comm.gather(data, colls::none, root)`.
+/// The type of `none`. If only the root has a buffer, the other ranks pass `none` in place of the
+/// buffer, as in `comm.gather(data, colls::none, root)`.
 struct none_t {};
 inline constexpr none_t none{};
 
-/// The type of `any_source`, which matches a message of any rank when it is passed as the source of
-/// `recv`.
+/// The type of `any_source`. With this source, `recv` accepts a message from any rank.
 struct any_source_t {};
 inline constexpr any_source_t any_source{};
 
@@ -58,26 +57,27 @@ concept contiguous = requires(Range& data) {
 template <class Range>
 using pointee = std::remove_pointer_t<decltype(std::data(std::declval<Range&>()))>;
 
-/// Satisfied by a buffer, and by the pointer to which an array decays when it is passed by value.
-/// Distinguishes a buffer from a reduction operation, which is also passed by value.
+/// Satisfied if `T`, the type of an argument that is passed by value, is a buffer or the pointer to
+/// which an array decays. Distinguishes a buffer from a reduction operation, which is also passed
+/// by value.
 template <class T>
 concept is_buffer_as_value =
     contiguous<T> || (std::is_pointer_v<T> && !std::is_function_v<std::remove_pointer_t<T>>);
 
-/// Rejects temporaries that own their elements, because such a temporary would be destroyed before
-/// the operation ends.
+/// Satisfied by lvalues, and by temporaries that do not own their elements, such as a std::span. A
+/// temporary that owns its elements would be destroyed before the operation completes.
 template <class Range>
 concept outlives_the_call = std::is_lvalue_reference_v<Range> ||
                             std::ranges::enable_borrowed_range<std::remove_cvref_t<Range>>;
 
 }  // namespace detail
 
-/// Data that a call can read, which is any contiguous range. Its element type has to be a
-/// `supported_type`.
+/// Data that a call can read, which is any contiguous range. The element type of the range has to
+/// be a `supported_type`.
 template <class Range>
 concept readable_range = detail::contiguous<std::remove_reference_t<Range>>;
 
-/// Data that a call can write.
+/// Data that a call can write, which is a contiguous range whose elements are not const.
 template <class Range>
 concept writable_range =
     readable_range<Range> && !std::is_const_v<detail::pointee<std::remove_reference_t<Range>>>;
@@ -106,7 +106,7 @@ constexpr void check_range() {
       "copyable struct that is no pointer, range or span");
 }
 
-/// Returns the range as a buffer without an element type. Also removes const, which is safe because
+/// Returns `data` as a buffer without an element type. Also removes const, which is safe because
 /// algorithms never write to an input.
 template <class Memory = host_memory, class Range>
 any_buffer to_any_buffer(Range&& data) {
@@ -120,7 +120,7 @@ any_buffer to_any_buffer(none_t) {
 }
 
 /// Returns a marker for a buffer that a call cannot use. `checks::check_size` turns the marker into
-/// an error with this reason, which is one of the texts below.
+/// an error with the text `reason`. `reason` must be one of the texts in `checks::refuse_buffer`.
 inline any_buffer unusable_buffer(const char* reason) {
   return {const_cast<char*>(reason), SIZE_MAX, 1};
 }
@@ -140,7 +140,7 @@ inline constexpr char unaligned_memory[] =
 template <class Range>
 inline constexpr bool is_none = std::is_same_v<std::remove_cvref_t<Range>, none_t>;
 
-/// Returns whether two buffers overlap without being exactly the same bytes.
+/// Returns whether two buffers overlap without consisting of exactly the same bytes.
 inline bool overlap_partially(any_buffer a, any_buffer b) {
   const auto begin = [](const any_buffer& data) {
     return reinterpret_cast<std::uintptr_t>(data.data());
@@ -152,9 +152,11 @@ inline bool overlap_partially(any_buffer a, any_buffer b) {
   return begin(a) < begin(b) + b_size && begin(b) < begin(a) + a_size;
 }
 
-/// Converts counts to offsets. A count that is negative, or that makes the sum larger than memory,
-/// becomes the offset `invalid_count`.
+/// The offset that stands for an invalid count.
 inline constexpr std::size_t invalid_count = PTRDIFF_MAX;
+/// Returns the offsets of consecutive blocks with these counts, followed by the total count. If a
+/// count is negative or makes the total larger than memory, all offsets after this count are
+/// `invalid_count`.
 template <class Counts>
 std::vector<std::size_t> offsets_of(const Counts& counts) {
   std::vector<std::size_t> offsets{0};
@@ -166,7 +168,7 @@ std::vector<std::size_t> offsets_of(const Counts& counts) {
   return offsets;
 }
 
-/// Collects the first problem that is found in the arguments of a call, if there is one.
+/// A collector of the first problem in the arguments of a call. Later problems are ignored.
 class checks {
  public:
   explicit checks(collective coll) : operation_(coll) {}
@@ -182,8 +184,8 @@ class checks {
     }
     return *this;
   }
-  /// Records a problem if the call cannot use the buffer, or if the size of the buffer is
-  /// impossible (as after a negative size was converted).
+  /// Records a problem if the call cannot use the buffer, or if the buffer is larger than memory
+  /// (as after a negative size was converted to an unsigned type).
   checks& check_size(const any_buffer& data) {
     std::size_t bytes = 0;
     const bool has_byte_count = !__builtin_mul_overflow(data.size(), data.element_size(), &bytes);

@@ -4,8 +4,9 @@
 
 // call: a started operation, and the handle that the user holds.
 //
-// A call is refused if its arguments are invalid; nothing is sent then. A call is deferred while it
-// waits for earlier calls to end. Revoking a communicator makes its operations fail on all ranks.
+// A call is refused if its arguments are invalid. A refused call sends nothing. A call is deferred
+// while it waits for earlier calls to end. Revoking a communicator makes all operations on that
+// communicator fail on all of its ranks.
 
 #include <colls/coroutine/task.hpp>
 #include <colls/matching/tag_matcher.hpp>
@@ -30,9 +31,11 @@ class call_owner {
   ~call_owner() = default;
 };
 
-/// A started operation: its `operation_record` (identity, deadline and progress), its coroutine,
-/// and the one coroutine that awaits it. The user's handle owns the call. Until it has ended, the
-/// call refers to its communicator; the call of a join or a close has no communicator.
+/// A started operation. A call contains the operation's `operation_record` (its identity, deadline
+/// and progress) and refers to the one coroutine that awaits the operation. Derived classes contain
+/// the body, usually a coroutine, which does the work of the operation. The user's `operation`
+/// handle owns the call. Until the call has ended, the call refers to its communicator. The call of
+/// a join or a close has no communicator.
 class call_base : public operation_record, public recycled {
  public:
   enum class state : std::uint8_t { deferred, running, ended };
@@ -58,20 +61,21 @@ class call_base : public operation_record, public recycled {
     if (owner_ != nullptr) owner_->progress();
   }
 
-  /// Returns true if the call has ended. Otherwise the call posts `waiter` when it ends.
+  /// Returns true if the call has ended. Otherwise returns false, and the call posts `waiter` when
+  /// it ends.
   bool wait(completion& waiter) {
     if (is_done()) return true;
     check_single_waiter();
     waiter_ = &waiter;
     return false;
   }
-  /// Arranges for a coroutine of another library to be resumed when the call ends.
+  /// Makes the call resume `coroutine`, which belongs to another library, when the call ends.
   void wait(std::coroutine_handle<> coroutine) {
     check_single_waiter();
     foreign_waiter_.bind_coroutine(coroutine, body_completion_);
     waiter_ = &foreign_waiter_;
   }
-  /// Removes a waiter that was destroyed.
+  /// Makes sure that `waiter`, which is being destroyed, is not posted when the call ends.
   void forget(const completion& waiter) {
     if (waiter_ == &waiter) waiter_ = nullptr;
   }
@@ -80,15 +84,15 @@ class call_base : public operation_record, public recycled {
     foreign_waiter_.withdraw();
   }
 
-  /// Returns whether the call has ended. If the coroutine is done but the run queue has not yet run
-  /// its completion, this function first completes the call.
+  /// Returns whether the call has ended. If the call's coroutine is done but the run queue has not
+  /// yet run the completion of the coroutine, this function first ends the call.
   bool try_complete() noexcept {
     if (body_completion_.posted() && is_body_done()) notify(complete_body());
     return is_done();
   }
 
-  /// Ends the call with `reason`. Destroys the call's coroutine, which withdraws the operations
-  /// that the coroutine awaits.
+  /// Ends the call with the failure `reason`, unless the call has already ended. Destroys the
+  /// call's coroutine, which withdraws the operations that the coroutine awaits.
   void cancel(const failure& reason) noexcept {
     if (try_complete()) return;
     destroy_body();
@@ -96,7 +100,8 @@ class call_base : public operation_record, public recycled {
     notify(finish());
   }
 
-  /// Ends a call that was never started. Awaiting the call throws the error.
+  /// Marks a call that was never started as ended, with the failure `reason`. Awaiting the call
+  /// then throws that failure as an `error`.
   void refuse(const failure& reason) {
     record_failure(reason);
     reason_->sequence = 0;
@@ -112,7 +117,7 @@ class call_base : public operation_record, public recycled {
   bool has_run() const { return has_run_; }
 
   /// Runs the call's coroutine up to its first suspension. `Call` is the most derived type of this
-  /// call that the caller knows.
+  /// call that the caller knows, so that the compiler can call `start_body` directly.
   template <class Call = call_base>
   void run() noexcept {
     state_ = state::running;
@@ -120,27 +125,30 @@ class call_base : public operation_record, public recycled {
     if (static_cast<Call&>(*this).start_body(body_completion_)) notify(complete_body());
   }
 
-  /// Called when the user drops the handle. An unfinished point-to-point operation is withdrawn if
-  /// no peer has matched it. Any other unfinished operation revokes its communicator.
+  /// Deletes the call. Called when the user destroys the handle. If the call is unfinished, it is
+  /// cancelled first. This revokes the communicator, unless the call is a point-to-point operation
+  /// that no peer has matched.
   void abandon() noexcept {
     waiter_ = nullptr;
     if (!is_done() && !try_complete()) cancel_dropped();
     delete this;
   }
 
-  /// For a point-to-point operation, returns whether no peer has matched the operation, so that it
-  /// can be withdrawn. Must be called only if `transfer` is set.
+  /// Returns whether no peer has matched this point-to-point operation, so that the operation can
+  /// be withdrawn without effect on any peer. Null for other operations, and until `transfer` is
+  /// set.
   bool (*can_withdraw)(const call_base& self) = nullptr;
   void* transfer = nullptr;
 
-  std::size_t working_bytes = 0;  // of working memory that this call needs
+  std::size_t working_bytes = 0;  // the size of the working memory that this call needs
 
   virtual bool start_body(completion& done) = 0;
 
  protected:
-  virtual void take_result() = 0;  // rethrows the exception of the body
-  /// Called only if the body's completion is posted. Returns whether only `take_result` is left to
-  /// do.
+  /// Moves the result of the body into this call. Rethrows the exception of a body that has thrown.
+  virtual void take_result() = 0;
+  /// Returns whether nothing but `take_result` is left to do for this call. Called only while the
+  /// body's completion is posted.
   virtual bool is_body_done() const { return true; }
   virtual void destroy_body() noexcept = 0;
 
@@ -149,8 +157,8 @@ class call_base : public operation_record, public recycled {
     body_completion(call_base& owning_call, run_queue& queue)
         : completion(
               [](completion& self) noexcept {
-                // The waiter runs at once, because this function is called by the run queue. The
-                // waiter may delete the call.
+                // The run queue has called this function, so the waiter may run at once instead of
+                // being posted. The waiter may delete the call.
                 call_base& ended_call = static_cast<body_completion&>(self).owner;
                 if (completion* const waiter = ended_call.complete_body()) waiter->run();
               },
@@ -159,14 +167,14 @@ class call_base : public operation_record, public recycled {
     call_base& owner;
   };
 
-  // Posts the waiter instead of running it, because this function is called outside of the run
-  // queue.
+  // Posts `waiter`, if it is not null. Does not run it, because the run queue has not called this
+  // function.
   static void notify(completion* waiter) noexcept {
     if (waiter != nullptr) waiter->post();
   }
 
   // Takes the body's result and ends the call. Returns the waiter, which the caller of this
-  // function has to notify.
+  // function has to run or post, or null if there is none.
   completion* complete_body() noexcept {
     if (is_done()) return nullptr;  // `try_complete` has already completed the call
     try {
@@ -178,7 +186,8 @@ class call_base : public operation_record, public recycled {
     return finish();
   }
 
-  // Not inlined, because a `failure` takes half a kilobyte of stack.
+  // Cancels this call because the user has dropped its handle. Revokes the communicator unless the
+  // operation could be withdrawn. Not inlined because a `failure` takes half a kilobyte of stack.
   [[gnu::noinline, gnu::cold]] void cancel_dropped() noexcept {
     failure reason(errc::cancelled, "the operation was dropped before it had ended");
     if (communicator == nullptr) {
@@ -197,9 +206,9 @@ class call_base : public operation_record, public recycled {
     owner->wake_driver();
   }
 
-  // Stores the reason for which this call fails, and revokes the communicator if the call is a
-  // collective. If the communicator had already failed, stores the communicator's reason. That
-  // reason explains more than `cause`, which is only how an algorithm saw the failure.
+  // Stores `cause` as the reason for which this call fails, and revokes the communicator if the
+  // call is a collective. If the communicator has already failed, stores the communicator's reason
+  // instead, because `cause` is then only a consequence of that failure.
   [[gnu::noinline, gnu::cold]] void fail(const failure& cause) noexcept {
     if (communicator == nullptr) {
       reason_ = cause;
@@ -215,8 +224,8 @@ class call_base : public operation_record, public recycled {
     record_failure(communicator->failed() ? communicator->reason() : cause);
   }
 
-  // Stores `reason` as the reason of this operation. If the failure began in another operation, the
-  // text names that operation.
+  // Stores `reason` as the reason for the failure of this operation. If the failure began in
+  // another operation, the stored text names that operation.
   void record_failure(const failure& reason) noexcept {
     reason_ = reason;
     reason_->operation = operation;
@@ -309,8 +318,8 @@ class call<void> : public call_base {
   alignas(std::max_align_t) std::byte stored_operation_[64];
 };
 
-/// Starts an operation with a completion token of Asio. <colls/asio.hpp> specialises this template,
-/// and has to be included before the first use of an operation with a token.
+/// Connects operations with the completion tokens of Asio. <colls/asio.hpp> specialises this
+/// template, and has to be included before the first use of an operation with a token.
 template <class Operation, class Token>
 struct initiate {
   static constexpr bool possible = false;
@@ -319,13 +328,13 @@ struct initiate {
 }  // namespace detail
 
 /// A started operation. `co_await` it, poll it with `done()`, or keep several operations and await
-/// them in any order. Any coroutine can await an operation, but only one at a time. The buffers
-/// must stay alive until the operation has ended. Awaiting an operation that has failed throws
-/// `colls::error`.
+/// them in any order. Any coroutine can await an operation, but only one coroutine at a time. The
+/// buffers must stay alive until the operation has ended. Awaiting an operation that has failed
+/// throws `colls::error`.
 ///
-/// Destroying an unfinished operation cancels it. A collective then revokes its communicator on all
-/// ranks. A send or receive is withdrawn if no peer has matched it. Otherwise it also revokes the
-/// communicator.
+/// Destroying an unfinished operation cancels it. A send or receive that no peer has matched is
+/// withdrawn, without effect on any peer. Cancelling any other operation revokes the communicator
+/// on all ranks.
 template <class T = void>
 class [[nodiscard("dropping an operation cancels it: co_await it or keep it")]] operation {
  public:
@@ -344,15 +353,16 @@ class [[nodiscard("dropping an operation cancels it: co_await it or keep it")]] 
     if (call_ != nullptr) call_->abandon();
   }
 
-  /// Returns whether the operation has ended. Also polls once, so that a loop over `done()` makes
-  /// progress. If several ranks share a thread (inproc), the other ranks do not run during such a
-  /// loop, so await the operation instead.
+  /// Returns whether the operation has ended. Also polls once, so that a loop that calls `done()`
+  /// makes progress. If several ranks share a thread (inproc), such a loop keeps the other ranks
+  /// from running, so await the operation instead.
   bool done() {
     if (!call_->is_done()) call_->progress();
     return call_->is_done();
   }
 
-  /// Returns true if the operation has ended. Otherwise posts `waiter` when the operation ends.
+  /// Returns true if the operation has ended. Otherwise returns false, and `waiter` is posted when
+  /// the operation ends.
   bool start(completion& waiter) { return call_->wait(waiter); }
   /// Returns the value of an operation that has ended, or throws its error.
   T result() {
@@ -363,16 +373,17 @@ class [[nodiscard("dropping an operation cancels it: co_await it or keep it")]] 
   /// operation succeeded.
   const failure& reason() const { return call_->reason(); }
 
-  /// Returns the number of bytes that this rank has copied into and out of messages, which is final
-  /// once the operation has ended. Returns 0 if the ranks worked directly in each other's buffers.
+  /// Returns the number of bytes that this rank has copied into and out of messages so far. The
+  /// number is final once the operation has ended. Returns 0 if the ranks have worked directly in
+  /// each other's buffers.
   std::uint64_t copied_bytes() const { return call_->bytes - call_->bytes_in_place; }
 
-  /// Removes a waiter that was destroyed.
+  /// Makes sure that `waiter`, which is being destroyed, is not posted when the operation ends.
   void forget(const completion& waiter) {
     if (call_ != nullptr) call_->forget(waiter);
   }
 
-  /// Awaits the operation in a coroutine other than `colls::task`.
+  /// The awaiter for coroutines whose type is not `colls::task`.
   class awaiter {
    public:
     explicit awaiter(operation& awaited) : awaited_(awaited) {}
@@ -396,7 +407,7 @@ class [[nodiscard("dropping an operation cancels it: co_await it or keep it")]] 
   };
   awaiter operator co_await() { return awaiter(*this); }
 
-  /// Starts an asynchronous operation of Asio that completes when this operation ends:
+  /// Starts an asynchronous operation of Asio that completes when this operation ends. The usage is
   /// `std::move(op)(token)`. Requires <colls/asio.hpp>.
   template <class Token>
     requires detail::initiate<operation, std::decay_t<Token>>::possible

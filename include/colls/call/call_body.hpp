@@ -3,7 +3,8 @@
 #pragma once
 
 // call_body: runs the algorithm of a started collective. Provides the working buffers that the
-// algorithm needs, and runs the steps of the reduction before it (prepare) and after it (finish).
+// algorithm needs, and runs the steps of a reduction that come before the algorithm (prepare) and
+// after the algorithm (finish).
 
 #include <colls/algorithm/table.hpp>
 
@@ -11,9 +12,10 @@
 
 namespace colls::detail {
 
-/// The bodies of calls over one channel type. They do not depend on the element type. If an
-/// algorithm needs nothing before or after it, the body is the algorithm's own coroutine. Otherwise
-/// the body is a function whose name ends in `_wrapped` or `_v`, a coroutine around the algorithm.
+/// Functions that return the body of a call, that is, the coroutine that does the work of the call.
+/// The functions do not depend on the element type. If no work is needed before or after the
+/// algorithm, the body is the algorithm's own coroutine. Otherwise the body is a coroutine that
+/// awaits the algorithm. The names of such coroutines end in `_wrapped` or `_v`.
 template <channel Channel>
 struct call_body {
   template <class Function>
@@ -24,8 +26,8 @@ struct call_body {
     return op.prepare == nullptr && op.accumulate_size == op.storage_size;
   }
 
-  /// Converts elements to the type in which they are combined (the accumulate type), and applies
-  /// the prepare step of the operation.
+  /// Writes the elements of `in` to `work`. The prepare step, if the reduction has one, converts
+  /// them to the type in which elements are combined (the accumulate type).
   static void widen(const Channel& net, const reduction& op, any_buffer in, std::byte* work) {
     if (net.is_phantom()) return;
     if (op.prepare != nullptr) {
@@ -34,8 +36,9 @@ struct call_body {
       net.copy({work, in.size() * op.storage_size}, bytes(in));
     }
   }
-  /// Applies the finish step of the operation, and converts the results back to the user's element
-  /// type. `out` and `work` may be the same memory.
+  /// Writes the result of a reduction over `ranks` ranks from `work` to `out`. The finish step, if
+  /// the reduction has one, converts the result back to the user's element type. `out` and `work`
+  /// may be the same memory.
   static void narrow(const Channel& net, const reduction& op, any_buffer out, const void* work,
                      int ranks) {
     if (net.is_phantom()) return;
@@ -55,8 +58,10 @@ struct call_body {
     return in.data() != out.data() && op.is_plain();
   }
 
-  /// Runs an all_reduce or a scan by an algorithm that works in place. The algorithm works on `out`
-  /// after a copy of `in`, or in a working buffer of the accumulate type.
+  /// Runs an all_reduce or a scan with an algorithm that works in place. `in` is first copied to
+  /// `out`, where the algorithm then works. If the elements have to be converted, the algorithm
+  /// works in a buffer of the accumulate type instead. `ranks` is the number of ranks whose data
+  /// the result combines.
   [[gnu::always_inline]] static task<> in_place(
       const Channel& net, function_pointer<task<>(Channel, any_buffer, any_op)> algorithm,
       const any_buffer& in, const any_buffer& out, const reduction& op, int ranks) {
@@ -153,9 +158,10 @@ struct call_body {
     return algorithm(net, data, root);
   }
 
-  /// Runs an all_reduce of several buffers as one operation. If `packed`, the buffers are copied
-  /// into one vector, which suits small buffers. Otherwise each buffer is reduced in lanes of its
-  /// own, without a copy, unless the elements have to be converted first.
+  /// Runs an all_reduce of several buffers as one operation. If `packed` is true, or if the
+  /// elements have to be converted, the buffers are copied into one vector, which is then reduced.
+  /// Otherwise each buffer is reduced in place, concurrently with the others, in lanes of its own.
+  /// Packing suits small buffers.
   static task<> all_reduce_group(Channel net,
                                  function_pointer<task<>(Channel, any_buffer, any_op)> algorithm,
                                  std::vector<any_buffer> group, reduction op, bool packed) {
@@ -207,8 +213,8 @@ struct call_body {
     co_await algorithm(net, in, out, partition_of(table, in, net.size()));
   }
 
-  /// Runs a gather or a scatter from `first` to `second`. `share` is the number of elements of each
-  /// block if `table` is empty.
+  /// Runs a gather or a scatter from `first` to `second`. `table` contains the offsets of the
+  /// blocks. If `table` is empty, each block has `share` elements.
   static task<> gather_or_scatter(
       Channel net,
       function_pointer<task<>(Channel, any_buffer, any_buffer, partition, int)> algorithm,
@@ -236,7 +242,8 @@ struct call_body {
     }
     return all_to_all_v(net, algorithm, in, out, std::move(sends), std::move(receives));
   }
-  /// Runs an all_to_all whose blocks have different lengths, or which works in place.
+  /// Runs an all_to_all whose blocks have different lengths, or whose `in` and `out` are the same
+  /// buffer.
   static task<> all_to_all_v(
       Channel net,
       function_pointer<task<>(Channel, any_buffer, partition, any_buffer, partition)> algorithm,

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// call_queue: numbers, starts, defers and ends the calls of one communicator. A deferred call waits
-// in call order until fewer calls run or less working memory is in use.
+// call_queue: numbers, starts, defers and ends the calls of one communicator. A call is deferred,
+// that is, started later, if too many calls are running or if they use too much working memory.
+// Deferred calls start in call order.
 
 #include <colls/base/options.hpp>
 #include <colls/call/call.hpp>
@@ -16,11 +17,11 @@ struct algorithm_info;
 
 namespace colls::detail {
 
-/// The fingerprint of a call, which contains the arguments that must be equal on all ranks, and the
-/// initial record of such a call.
+/// What a call has in common with all calls that have the same fingerprint. The fingerprint
+/// contains the arguments that must be equal on all ranks.
 struct cached_call {
   fingerprint call_fingerprint;
-  operation_record record;  // copied into each call, which is faster than filling one in
+  operation_record record;  // each call with this fingerprint begins with a copy of this record
 
   cached_call() = default;
   explicit cached_call(const fingerprint& agreed, const algorithm_choice& choice = {})
@@ -34,25 +35,28 @@ struct cached_call {
   }
 };
 
-/// A cache of the last few distinct calls of a communicator, because a program repeats few
-/// different calls. The keys are fingerprints, because the choice of an algorithm depends only on
-/// values that are equal on all ranks.
+/// A cache of the last few distinct calls of a communicator and of the algorithms chosen for them.
+/// Programs repeat a few different calls, so most calls are found in the cache. Fingerprints can
+/// serve as keys because the choice of an algorithm depends only on values that are equal on all
+/// ranks.
 class call_cache {
  public:
   struct entry {
-    fingerprint requested;  // with the choice that the caller pinned, not the final one
+    fingerprint requested;  // contains the choice that the caller pinned, not the final choice
     cached_call cached;
     const algorithm_info* algorithm = nullptr;
     bool is_frameless = false;
   };
 
-  /// Returns the entry of the last call of the same collective if that call's request was equal,
-  /// else null. Inlined, so that the request is compared without being stored.
+  /// Returns the entry of the last call of the same collective if that call had an equal request.
+  /// Otherwise returns null. Inlined so that the compiler can compare the fields of `requested`
+  /// without storing them first.
   [[gnu::always_inline]] const entry* find_last(const fingerprint& requested) const {
     const entry& last = entries_[last_[static_cast<std::size_t>(requested.operation)]];
     return last.requested == requested ? &last : nullptr;
   }
-  /// Returns the entry of a call with an equal request, or null if there is none.
+  /// Returns the entry of a call with an equal request, or null if there is none. `find_last` then
+  /// finds this entry too.
   const entry* find(const fingerprint& requested) {
     for (std::size_t i = 0; i < max_entries; ++i) {
       if (entries_[i].requested != requested) continue;
@@ -76,11 +80,11 @@ class call_cache {
 
   entry entries_[max_entries];
   std::size_t newest_ = 0;
-  std::uint8_t last_[32] = {};  // the index of the last used entry, by collective
+  std::uint8_t last_[32] = {};  // for each collective, the index of the entry that was used last
 };
 
-/// One rank's side of a communicator, independent of the transport. The address of this object does
-/// not change while calls are in flight.
+/// The part of one rank's side of a communicator that does not depend on the transport. The object
+/// cannot be moved, because calls in flight refer to it.
 class call_queue : public call_owner {
  public:
   call_queue(const call_queue&) = delete;
@@ -93,16 +97,16 @@ class call_queue : public call_owner {
   const node_map& nodes() {
     return state_.nodes([&](int rank) { return host_of(rank); });
   }
-  /// Sets the network costs by which algorithms are chosen. The costs must be equal on all ranks,
-  /// and no call may be in flight.
+  /// Sets the network costs from which the times of algorithms are predicted, so that the fastest
+  /// one can be chosen. The costs must be equal on all ranks. No call may be in flight.
   void set_costs(const network_cost& net) {
     const bool has_levels = net.far != link_cost{};
     tuning_.set(net, has_levels && nodes().nodes() > 1 ? nodes().max_node_size() : 0);
     cache_.clear();
   }
   bool is_world() const { return is_world_; }
-  /// Returns this rank's number among the ranks of its machine. This is the number that the
-  /// launcher gave, else the position in rank order.
+  /// Returns this rank's number among the ranks of its machine. This is the number that was given
+  /// to `set_local_rank`, or else the rank's position among these ranks in rank order.
   int local_rank() {
     return local_rank_ >= 0 ? local_rank_ : nodes().position_of(state_.rank()).local_rank;
   }
@@ -118,7 +122,8 @@ class call_queue : public call_owner {
     return make<Call>(initial);
   }
 
-  /// Refuses an invalid call. The call takes no sequence number and sends nothing.
+  /// Returns the operation of a call that is refused because of `reason`, such as an invalid
+  /// argument. The call takes no sequence number and sends nothing.
   template <class T>
   [[gnu::noinline, gnu::cold]] operation<T> refuse(call<T>* new_call, failure reason) {
     reason.observer = matcher_.rank();
@@ -129,8 +134,9 @@ class call_queue : public call_owner {
     return operation<T>(new_call);
   }
 
-  /// Makes, numbers and starts the call of a collective. `prepare(call)` makes the body of the
-  /// call.
+  /// Makes and numbers the call of a collective, and starts or defers it. `prepare(call)` makes the
+  /// body of the call. Returns an operation that has already failed if the communicator is not
+  /// usable.
   template <class Call, class Prepare>
   [[gnu::always_inline]] operation<typename Call::value_type> begin(const cached_call& cached,
                                                                     const options& opts,
@@ -142,8 +148,8 @@ class call_queue : public call_owner {
     std::unique_ptr<Call> holder(new_call);
     new_call->sequence = state_.take_sequence(cached.call_fingerprint, cached.record.hash);
     new_call->working_bytes = working_bytes;
-    // From here on, an exception drops the handle, which revokes the communicator. This is
-    // necessary because the peers must not wait for this sequence number.
+    // If an exception is thrown from here on, the handle of the call is destroyed, which revokes
+    // the communicator. Otherwise the peers would wait for the call with this sequence number.
     const auto make_handle = [&] { return operation<T>(holder.release()); };
     try {
       enter(*new_call, opts);
@@ -163,8 +169,9 @@ class call_queue : public call_owner {
     return started;
   }
 
-  /// Starts a point-to-point call, which takes no sequence number. When its deadline passes, only
-  /// this call fails. If a peer has matched the call already, the communicator is revoked as well.
+  /// Starts a point-to-point call, which takes no sequence number. If its deadline passes before a
+  /// peer has matched the call, only this call fails. If a peer has already matched the call, the
+  /// communicator is revoked as well.
   template <class T, class Body>
   operation<T> begin_point_to_point(call<T>* new_call, std::uint64_t tag, const options& opts,
                                     Body body) {
@@ -193,7 +200,8 @@ class call_queue : public call_owner {
     wake_driver();
   }
 
-  /// Ends all calls in flight with `errc::closed` and accepts no more calls.
+  /// Closes this rank's side of the communicator. All calls in flight end with `errc::closed`, and
+  /// later calls are refused.
   void shut_down() {
     if (!std::exchange(is_open_, false)) return;
     failure reason(errc::closed, "this rank has closed the communicator");
@@ -204,8 +212,8 @@ class call_queue : public call_owner {
       first_deferred_ = nullptr;
       oldest->cancel(reason);
     }
-    // The communicator is revoked because peers wait for the calls whose sequence numbers were
-    // taken.
+    // If collectives were in flight, the communicator is revoked, because the peers would otherwise
+    // wait for this rank's part in these collectives.
     if (numbered) matcher_.revoke(state_, reason);
     state_.closing = true;
     matcher_.remove(state_);
@@ -223,7 +231,7 @@ class call_queue : public call_owner {
   ~call_queue() = default;  // the derived class must have called `shut_down`
 
   virtual time_point now() const = 0;
-  /// Returns the machine of a rank of the world.
+  /// Returns the number of the machine on which world rank `rank` runs.
   virtual int host_of(int rank) const = 0;
   void call_ended(call_base& ended_call) noexcept override {
     if (first_deferred_ == &ended_call) first_deferred_ = next_deferred(ended_call);
@@ -237,9 +245,9 @@ class call_queue : public call_owner {
   call_cache& cache() { return cache_; }
 
  private:
-  // Limits on the calls that run at once and on their working memory. Calls beyond a limit are
-  // deferred and start in call order. The oldest call always runs, so the limits need not be equal
-  // on all ranks.
+  // The limits on the number of collectives that run at the same time and on the size of their
+  // working memory. Calls beyond a limit are deferred and start in call order. The oldest call is
+  // never deferred, so the limits may differ between ranks.
   static constexpr int max_running = 64;
   static constexpr std::size_t max_running_bytes = 32 << 20;
 
@@ -290,8 +298,8 @@ class call_queue : public call_owner {
   }
 
   [[gnu::noinline]] void admit_deferred() {
-    // If `admit` completes a call at once, that call invokes this function again from within the
-    // loop below.
+    // A call that ends within `admit` calls this function again. That inner call returns here,
+    // because the loop below goes on to admit the next call.
     if (std::exchange(is_admitting_, true)) return;
     while (first_deferred_ != nullptr) {
       call_base& next = *first_deferred_;
@@ -316,8 +324,8 @@ class call_queue : public call_owner {
     while (record != nullptr && record->communicator != &state_) record = record->next;
     return static_cast<call_base*>(record);
   }
-  /// Returns the first collective call of this communicator after `previous`, or null if there is
-  /// none.
+  /// Returns the next collective call of this communicator that was made after `previous`, or null
+  /// if there is none.
   call_base* next_deferred(const call_base& previous) const {
     call_base* next = first_own_call(previous.next);
     while (next != nullptr && next->hash == 0) next = first_own_call(next->next);

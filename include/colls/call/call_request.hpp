@@ -3,7 +3,7 @@
 #pragma once
 
 // call_request: makes the fingerprint of a call (the arguments that must be equal on all ranks) and
-// its selection query (the values on which the choice of an algorithm depends), and makes the
+// its selection query (the values on which the choice of an algorithm depends), and contains the
 // checks that several collectives share. Most functions are inlined, because every call runs them.
 
 #include <colls/base/options.hpp>
@@ -17,14 +17,14 @@ namespace colls::detail {
 
 // ---- fingerprint and query
 
-/// Returns the choices that the caller has pinned by options. The selection chooses the fields that
-/// are 0.
+/// Returns the part of an algorithm choice that the caller has pinned by `opts`. Fields that are 0
+/// are not pinned, so they are chosen later, together with the algorithm.
 inline algorithm_choice pinned_choice(const options& opts) {
   return {opts.algorithm, opts.segment, 0, opts.radix};
 }
 
-/// Writes a choice of an algorithm, or the part of the choice that the caller has pinned, into a
-/// fingerprint.
+/// Writes an algorithm choice into the fingerprint `target`. `choice` is either complete or only
+/// the part that the caller has pinned.
 [[gnu::always_inline]] inline void set_choice(fingerprint& target, const algorithm_choice& choice) {
   target.algorithm = choice.id;
   target.segment = choice.segment;
@@ -43,8 +43,8 @@ inline algorithm_choice pinned_choice(const options& opts) {
           true};
 }
 
-/// Returns the fingerprint of a call before the selection. The fingerprint contains the choice that
-/// the caller has pinned, not the final one.
+/// Returns the fingerprint of a call as it is before an algorithm is selected. The fingerprint
+/// contains the choice that the caller has pinned, not the final choice.
 [[gnu::always_inline]] inline fingerprint fingerprint_of(collective coll, std::uint32_t type,
                                                          std::size_t element_size,
                                                          std::size_t count, int root,
@@ -68,13 +68,15 @@ inline algorithm_choice pinned_choice(const options& opts) {
   result.wire = opts.wire;
   return result;
 }
-/// Mixes the counts or offsets of a call, which are equal on all ranks, into its fingerprint.
+/// Returns the fingerprint `result` with `shape` mixed into it. `shape` contains the counts or
+/// offsets of the call, which must be equal on all ranks.
 inline fingerprint with_shape(fingerprint result, const std::vector<std::size_t>& shape) {
   for (const std::size_t offset : shape) result.shape = mix(result.shape, offset);
   return result;
 }
 
-/// Copies the state of the user's operation into the call, because the call may outlive it.
+/// Copies the state of the user's reduction operation into the call, which may outlive the user's
+/// object. Returns the operation with the copied state.
 [[gnu::always_inline]] inline any_op store_operation(call<void>& new_call, const reduction& op) {
   any_op stored = op.op;
   if (op.state_size != 0) stored.state = new_call.store_operation(op.op.state, op.state_size);
@@ -94,8 +96,8 @@ inline partition partition_of(const std::vector<std::size_t>& offsets, std::size
                          : partition::from_offsets(offsets.data(), ranks);
 }
 /// Requires that two buffers of one element type have equal length, and are either the same buffer
-/// or disjoint. The inlined test accepts most pairs. The checks after this test find out what is
-/// wrong with the other pairs.
+/// or disjoint. The inlined test accepts valid pairs quickly. For other pairs, the checks after the
+/// test find out what is wrong.
 [[gnu::always_inline]] inline void check_pair(checks& check, const any_buffer& in,
                                               const any_buffer& out) {
   const auto a = reinterpret_cast<std::uintptr_t>(in.data());
@@ -110,8 +112,8 @@ inline partition partition_of(const std::vector<std::size_t>& offsets, std::size
   if (root >= 0 && root < ranks) return;
   check.require(false, "root %d is not in 0..%d", root, ranks - 1);
 }
-/// Requires one valid count per rank. If `offsets` is empty, all blocks are equal and need no
-/// check.
+/// Requires that `offsets`, which were computed from the caller's counts, contain one valid count
+/// per rank. If `offsets` is empty, all blocks have equal length and no check is needed.
 inline void check_counts(checks& check, const std::vector<std::size_t>& offsets, int ranks,
                          std::size_t element_size) {
   if (offsets.empty()) return;

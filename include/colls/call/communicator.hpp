@@ -38,7 +38,8 @@ namespace detail {
 template <class T>
 inline constexpr bool is_options = std::is_same_v<std::remove_cvref_t<T>, options>;
 
-/// Makes the compilation fail, with one sentence, if an operation cannot reduce the element type.
+/// Makes the compilation fail with a readable message if the operation cannot reduce the element
+/// type.
 template <class T, class Op>
 constexpr void check_op() {
   static_assert(
@@ -52,8 +53,8 @@ constexpr void check_op() {
       "colls: an operation is copied into the call: at most 64 bytes, trivially copyable");
 }
 
-/// Satisfied if the transport's library has this reduction built in, so that the reduction needs no
-/// kernel.
+/// Satisfied if the library that the transport uses has this reduction built in, so that colls
+/// needs no kernel for the reduction.
 template <class Transport, collective Coll, class T, class Op>
 concept native_reduction = requires { requires Transport::template has_reduction<Coll, T, Op>; };
 
@@ -86,14 +87,14 @@ class core_owner : public std::unique_ptr<Core> {
 /// Every call starts at once and returns an `operation`. Await the operation, or keep it and await
 /// it later. Operations can be awaited in any order. Buffers must stay alive until their operation
 /// has ended. Awaiting an operation that has failed throws `colls::error`. If a rank passes an
-/// invalid argument, the operation fails with `errc::invalid_argument` on that rank, which sends
-/// nothing and can still use the communicator.
+/// invalid argument, the operation fails with `errc::invalid_argument` on that rank and sends
+/// nothing. The rank can still use the communicator.
 ///
 /// Every call takes `options` as its last argument. A template argument pins an algorithm at
 /// compile time: `all_reduce<algorithm::ring>(data)`.
 ///
-/// A communicator belongs to one thread, which is the thread that runs its executor. A call from
-/// another thread is refused while that thread waits.
+/// A communicator belongs to one thread, which is the thread that runs its executor. While this
+/// thread is in a blocking wait, calls from other threads are refused.
 template <class Transport>
 class communicator {
  public:
@@ -123,24 +124,24 @@ class communicator {
   int local_rank() const { return core_->local_rank(); }
   /// Returns the number of the communicator's ranks on this rank's machine.
   int local_size() const { return core_->nodes().node_size(node()); }
-  /// Returns the rank in the world of a rank of this communicator.
+  /// Returns the world rank of rank `rank` of this communicator.
   int world_rank(int rank) const { return core_->state().world_rank(rank); }
   /// Returns the transport that moves the messages.
   Transport& net() const { return core_->net(); }
   /// Returns the object that selects algorithms, which also contains the network costs.
   const colls::tuning& tuning() const { return core_->tuning(); }
-  /// Sets the network costs by which algorithms are chosen. All ranks must pass equal costs while
-  /// no operation is in flight.
+  /// Sets the network costs from which the times of algorithms are predicted, so that the fastest
+  /// one can be chosen. All ranks must pass equal costs. No operation may be in flight.
   void set_costs(const network_cost& net) { core_->set_costs(net); }
   /// Measures the costs of the network with messages between the ranks, which takes some
   /// milliseconds. Afterwards the measured costs decide which algorithms are chosen, on this
-  /// communicator and on communicators that are made from it later. This is a collective call,
-  /// which must be awaited before the next call.
+  /// communicator and on communicators that are later made from this one. This is a collective
+  /// call, which must be awaited before the next call.
   operation<> measure(const options& opts = {}) { return core_->measure(opts); }
   /// Returns the algorithm that a call would use, and the predicted time of each algorithm that
-  /// could do the call. `bytes` is the size of the whole vector, or of one rank's data for
-  /// all_to_all. A reduction is assumed to have a commutative operation. This function is local and
-  /// sends nothing.
+  /// could be used. `bytes` is the size of the whole vector, or of one rank's data for all_to_all.
+  /// A reduction is assumed to have a commutative operation. This function is local and sends
+  /// nothing.
   explanation explain(collective coll, std::uint64_t bytes, const options& opts = {}) const {
     return core_->explain(coll, bytes, opts);
   }
@@ -162,9 +163,9 @@ class communicator {
     return {std::move(memory), count};
   }
 
-  /// Returns `count` elements of `memory`, from element `first` on, as data for calls on this
-  /// communicator only. The overload without `first` and `count` returns all elements. Throws
-  /// `errc::invalid_argument` if `memory` has too few elements.
+  /// Returns a buffer of `count` elements of `memory`, beginning with element `first`. Only calls
+  /// on this communicator accept the buffer. The overload without `first` and `count` returns all
+  /// elements. Throws `errc::invalid_argument` if `memory` has too few elements.
   template <supported_type T>
   registered_buffer<T, transport_memory_t<Transport>> register_buffer(
       shared_buffer<T, transport_memory_t<Transport>>& memory, std::size_t first,
@@ -263,7 +264,7 @@ class communicator {
   }
 
   /// Afterwards `out` on rank r is the elementwise reduction of all ranks' block r of `in`. `in`
-  /// consists of size() blocks of out.size() elements each.
+  /// consists of `size()` blocks of `out.size()` elements each.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             class Op = plus>
     requires(!detail::is_options<Op>)
@@ -276,8 +277,8 @@ class communicator {
   operation<> reduce_scatter(In&& in, Out&& out, const options& opts) {
     return reduce_scatter<Pinned>(std::forward<In>(in), std::forward<Out>(out), plus{}, opts);
   }
-  /// Does a reduce_scatter of blocks of different lengths. Block r has counts[r] elements. `counts`
-  /// must be equal on all ranks.
+  /// Does a reduce_scatter of blocks that may differ in length. Block r has `counts[r]` elements.
+  /// `counts` must be equal on all ranks.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             readable_range Counts, class Op = plus>
     requires(!detail::is_options<Op>)
@@ -329,14 +330,15 @@ class communicator {
     return core_->broadcast(type_of<Data>(), output(std::forward<Data>(data), opts), root,
                             pin_algorithm<collective::broadcast, Pinned>(opts));
   }
-  /// Completes on a rank only after every rank has called it.
+  /// Completes on a rank only after all ranks have called `barrier`.
   template <algorithm Pinned = algorithm::automatic>
   operation<> barrier(const options& opts = {}) {
     return core_->barrier(pin_algorithm<collective::barrier, Pinned>(opts));
   }
 
-  /// Afterwards block r of `out` is rank r's `in`, on every rank. `out` consists of size() blocks
-  /// of in.size() elements each. `in` may be exactly this rank's block of `out`.
+  /// Afterwards block r of `out` is rank r's `in`, on every rank. `out` consists of `size()` blocks
+  /// of `in.size()` elements each. `in` may be this rank's block of `out`, but must not overlap
+  /// `out` otherwise.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
   operation<> all_gather(In&& in, Out&& out, const options& opts = {}) {
     check_same_element<In, Out>();
@@ -344,8 +346,8 @@ class communicator {
                              output(std::forward<Out>(out), opts), {},
                              pin_algorithm<collective::all_gather, Pinned>(opts));
   }
-  /// Does an all_gather of blocks of different lengths. Rank r's `in` has counts[r] elements.
-  /// `counts` must be equal on all ranks.
+  /// Does an all_gather of blocks that may differ in length. Rank r's `in` has `counts[r]`
+  /// elements. `counts` must be equal on all ranks.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             readable_range Counts>
   operation<> all_gather_v(In&& in, Out&& out, const Counts& counts, const options& opts = {}) {
@@ -365,8 +367,8 @@ class communicator {
         type_of<In>(), input(std::forward<In>(in), opts), output(std::forward<Out>(out), opts), {},
         root, pin_algorithm<collective::gather, Pinned>(opts));
   }
-  /// Does a gather of blocks of different lengths. Rank r's `in` has counts[r] elements. `counts`
-  /// must be equal on all ranks.
+  /// Does a gather of blocks that may differ in length. Rank r's `in` has `counts[r]` elements.
+  /// `counts` must be equal on all ranks.
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out,
             readable_range Counts>
     requires(readable_range<Out> || detail::is_none<Out>)
@@ -387,8 +389,8 @@ class communicator {
         type_of<Out>(), output(std::forward<Out>(out), opts), input(std::forward<In>(in), opts), {},
         root, pin_algorithm<collective::scatter, Pinned>(opts));
   }
-  /// Does a scatter of blocks of different lengths. Rank r's `out` has counts[r] elements. `counts`
-  /// must be equal on all ranks.
+  /// Does a scatter of blocks that may differ in length. Rank r's `out` has `counts[r]` elements.
+  /// `counts` must be equal on all ranks.
   template <algorithm Pinned = algorithm::automatic, class In, readable_range Counts,
             readable_range Out>
     requires(readable_range<In> || detail::is_none<In>)
@@ -400,8 +402,8 @@ class communicator {
         detail::offsets_of(counts), root, pin_algorithm<collective::scatter, Pinned>(opts));
   }
 
-  /// Afterwards block i of rank j's `out` is block j of rank i's `in`. `in` and `out` consist of
-  /// size() blocks of equal length.
+  /// Afterwards block i of rank j's `out` is block j of rank i's `in`. `in` and `out` each consist
+  /// of `size()` blocks of equal length.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
   operation<> all_to_all(In&& in, Out&& out, const options& opts = {}) {
     check_same_element<In, Out>();
@@ -409,9 +411,9 @@ class communicator {
                              output(std::forward<Out>(out), opts), {}, {},
                              pin_algorithm<collective::all_to_all, Pinned>(opts));
   }
-  /// Does an all_to_all of blocks of different lengths. This rank sends send_counts[j] elements to
-  /// rank j and receives recv_counts[i] elements from rank i. send_counts[j] on rank i must equal
-  /// recv_counts[i] on rank j.
+  /// Does an all_to_all of blocks that may differ in length. This rank sends `send_counts[j]`
+  /// elements to rank j and receives `recv_counts[i]` elements from rank i. `send_counts[j]` on
+  /// rank i must equal `recv_counts[i]` on rank j.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range SendCounts,
             readable_range Out, readable_range RecvCounts>
   operation<> all_to_all_v(In&& in, const SendCounts& send_counts, Out&& out,
@@ -432,9 +434,10 @@ class communicator {
   operation<> send(Data&& data, int dest, int tag = 0, const options& opts = {}) {
     return core_->send(input(std::forward<Data>(data), opts), dest, tag, opts);
   }
-  /// Receives the next message with this source and tag into `data`. `any_source` matches a message
-  /// of any rank. The message may be shorter than `data`, so the result contains the number of its
-  /// elements, along with its source. A longer message is an error, `errc::truncated`.
+  /// Receives the next message from rank `source` with tag `tag` into `data`. If `source` is
+  /// `any_source`, the message may come from any rank. The message may be shorter than `data`. The
+  /// result contains the source of the message and the number of its elements. If the message is
+  /// longer than `data`, the operation fails with `errc::truncated`.
   template <readable_range Data>
   operation<received> recv(Data&& data, peer source, int tag = 0, const options& opts = {}) {
     return core_->recv(output(std::forward<Data>(data), opts), source, tag, opts);
@@ -485,9 +488,10 @@ class communicator {
   operation<communicator> dup(const options& opts = {}) {
     return core_->split(collective::dup, 0, rank(), 0, opts);
   }
-  /// Makes another communicator of the same ranks on another executor, with connections of its own,
-  /// for use by a second thread. No thread may run that executor before this operation has ended.
-  /// From then on, one thread must run the executor, use the new communicator, and close it.
+  /// Makes another communicator of the same ranks for use by a second thread. The new communicator
+  /// has its own connections and runs on `executor`. No thread may run `executor` before this
+  /// operation has ended. From then on, the same thread must run `executor`, use the new
+  /// communicator, and close that communicator.
   template <class Executor>
     requires(!detail::is_options<Executor>)
   operation<communicator> dup(const Executor& executor, const options& opts = {}) {
@@ -495,30 +499,31 @@ class communicator {
   }
 
   /// Makes another communicator of the same ranks for a different kind of memory. The new
-  /// communicator uses a transport that is layered on this one's, that is, moves its messages
-  /// through it. `make(transport)` gets a `shared_ptr` to this communicator's transport and returns
-  /// the new transport. `shape` must be equal on all ranks.
+  /// communicator has a transport that moves its messages through the transport of this
+  /// communicator. `make(transport)` gets a `shared_ptr` to this communicator's transport and
+  /// returns the new transport. `shape` must be equal on all ranks.
   template <class Make>
   auto attach(std::uint64_t shape, const Make& make, const options& opts = {}) {
     return core_->attach(make(core_->shared_net()), shape, opts);
   }
 
-  /// Revokes the communicator. Its operations then fail with `errc::revoked` on all ranks, and so
-  /// do later calls. Their errors contain `reason`.
+  /// Revokes the communicator. All operations on the communicator, including later ones, then fail
+  /// with `errc::revoked` on all ranks. The text of the error contains `reason`.
   void revoke(const char* reason) {
     if (!core_->is_open()) return;
     failure revocation(errc::revoked, reason);
     revocation.culprit = core_->matching().rank();
     core_->revoke(revocation);
   }
-  /// Returns why the communicator has failed, or null if it has not.
+  /// Returns the reason for which the communicator has failed, or null if it has not failed.
   const failure* failed() const {
     return core_->state().failed() ? &core_->state().reason() : nullptr;
   }
-  /// Closes this rank's side of the communicator, which then accepts no more calls. Does not end
-  /// any peer's operation. Closing the world also closes its connections, once all outgoing data is
-  /// written. The operation waits for the peers until `deadline`, or until the timeout of the world
-  /// if no deadline is given.
+  /// Closes this rank's side of the communicator, which then accepts no more calls. This rank's
+  /// unfinished operations fail with `errc::closed`. If one of them is a collective, the
+  /// communicator is revoked. Otherwise, closing ends no operation of a peer. Closing the world
+  /// also closes its connections, once all outgoing data is written. The operation waits for the
+  /// peers at most until `deadline`. If no deadline is given, the timeout of the world applies.
   operation<> close(time_span deadline = {});
 
   // ---- for `sync_wait(comm, task)`
@@ -540,8 +545,9 @@ class communicator {
 
   using memory_space = transport_memory_t<Transport>;
 
-  /// Returns the range as an `any_buffer`. If the call cannot use the range, or cannot use the
-  /// stream of the options, returns an `unusable_buffer`, which `checks` turns into an error.
+  /// Returns the range as an `any_buffer`. If the call cannot use the range or the stream of the
+  /// options, returns an `unusable_buffer` instead. `checks` turns an `unusable_buffer` into an
+  /// error.
   template <class Range>
   any_buffer input(Range&& data, const options& opts) const {
     if constexpr (detail::is_registered<std::remove_cvref_t<Range>>) {
@@ -570,8 +576,8 @@ class communicator {
     return input(std::forward<Range>(data), opts);
   }
 
-  /// Returns the id of the element type, or 0 for an unsupported type. `check_range` refuses an
-  /// unsupported type at compile time, with one sentence.
+  /// Returns the id of the element type, or 0 for an unsupported type. Does not refuse an
+  /// unsupported type because `check_range` does so, with a readable message.
   template <class T>
   static constexpr std::uint32_t element_id() {
     if constexpr (supported_type<T>) {
@@ -585,8 +591,8 @@ class communicator {
     return element_id<range_element_t<Range>>();
   }
 
-  /// Returns the options with the algorithm of the template argument, or the options unchanged if
-  /// no algorithm is given.
+  /// Returns a copy of `opts` that pins the algorithm `Pinned`. If `Pinned` is `automatic`, returns
+  /// `opts` itself.
   template <collective Coll, algorithm Pinned, bool Commutes = true>
   static decltype(auto) pin_algorithm(const options& opts) {
     if constexpr (Pinned == algorithm::automatic) {
@@ -604,8 +610,8 @@ class communicator {
     }
   }
 
-  // Erases the type of the user's operation. The result refers to `op` until the call has copied
-  // it.
+  // Returns a reduction from which the types of the element and of the user's operation are erased.
+  // It may refer to `op`, which must stay alive until the call has copied the state of `op`.
   template <class T, class Op>
   static decltype(auto) make_host_reduction(const Op& op, const options& opts) {
     if constexpr (std::is_empty_v<Op>) {
@@ -678,8 +684,8 @@ class communicator {
 
 #include <colls/call/split.hpp>
 
-// COLLS_COMMUNICATOR(extern, T) declares that communicators over the transport T are compiled in
-// another file. COLLS_COMMUNICATOR(, T) compiles them in the current file.
+// COLLS_COMMUNICATOR(extern, T) declares that the templates of communicators over the transport T
+// are instantiated in another file. COLLS_COMMUNICATOR(, T) instantiates them in the current file.
 #define COLLS_COMMUNICATOR(where, transport)           \
   where template class colls::communicator<transport>; \
   where template class colls::detail::core<transport>; \

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// core: checks, numbers and starts a communicator's calls, independently of the user's types.
+// core: checks, numbers and starts the calls of a communicator. The core does not depend on the
+// types of the user's elements and operations.
 
 #include <colls/call/arguments.hpp>
 #include <colls/call/call_queue.hpp>
@@ -21,8 +22,8 @@ namespace detail {
 /// complete type of the transport, because the definitions are in <colls/call/start_call.hpp>.
 ///
 /// In the functions below, `type` is the id of the element type. A list of offsets is empty if all
-/// blocks are equal, else it has one more entry than there are ranks. A reduction is copied into
-/// the call.
+/// blocks have equal length. Otherwise it has one more entry than there are ranks. The call copies
+/// the reduction, which therefore need not outlive the function.
 template <class Transport>
 class core final : public call_queue {
  public:
@@ -35,9 +36,9 @@ class core final : public call_queue {
   Transport& net() const { return *net_; }
   const std::shared_ptr<Transport>& shared_net() const { return net_; }
 
-  /// Allocates memory of the kind that calls work on, all bytes of which are zero. If the transport
-  /// has shared windows, the other ranks of this machine can access the memory. Returns null if
-  /// there is not enough memory.
+  /// Returns memory of the kind (host or device memory) on which the calls of this communicator
+  /// work. All bytes are zero. If the transport has shared windows, the other ranks of this machine
+  /// can access the memory. Returns null if there is not enough memory.
   std::shared_ptr<std::byte> allocate(std::size_t size);
 
   /// Starts an all_reduce, a scan or an exscan.
@@ -54,8 +55,8 @@ class core final : public call_queue {
   operation<> broadcast(std::uint32_t type, any_buffer data, int root, const options& opts);
   operation<> all_gather(std::uint32_t type, any_buffer in, any_buffer out, offsets shares,
                          const options& opts);
-  /// Starts a gather or a scatter. `own_block` is this rank's block of `full`, which only the root
-  /// has.
+  /// Starts a gather or a scatter. `own_block` is the buffer for this rank's block. `full` is the
+  /// buffer for the blocks of all ranks, which only the root has.
   template <collective Coll>
   operation<> gather_or_scatter(std::uint32_t type, any_buffer own_block, any_buffer full,
                                 offsets shares, int root, const options& opts);
@@ -70,13 +71,13 @@ class core final : public call_queue {
   operation<received> send_recv(any_buffer outgoing, int dest, any_buffer incoming, peer source,
                                 int tag, const options& opts);
 
-  /// Starts a split, a group or a dup, as `coll` says. `shape` must be equal on all ranks.
+  /// Starts a split, a group or a dup, depending on `coll`. `shape` must be equal on all ranks.
   operation<communicator<Transport>> split(collective coll, int color, int key, std::uint64_t shape,
                                            const options& opts);
   template <class Executor>
   operation<communicator<Transport>> dup(const Executor& executor, const options& opts);
-  /// Makes a communicator of the same ranks on a transport that is layered on this one, that is,
-  /// moves its messages through it.
+  /// Makes a communicator of the same ranks on the transport `net`, which moves its messages
+  /// through the transport of this communicator.
   template <class NewTransport>
   operation<communicator<NewTransport>> attach(std::shared_ptr<NewTransport> net,
                                                std::uint64_t shape, const options& opts);
@@ -97,8 +98,9 @@ class core final : public call_queue {
   operation<> launch(const MakeFingerprint& make_fingerprint, const MakeQuery& make_query,
                      const options& opts, checks& check, std::size_t working_bytes,
                      const Body& body, bool is_plain, const Prepare& prepare);
-  /// Chooses an algorithm for a request that differs from the last request of the same collective.
-  /// Returns null if `check` has failed.
+  /// Returns the cache entry with the algorithm for a request. Chooses the algorithm if the cache
+  /// has no such entry. Returns null if `check` has failed. Called when the request differs from
+  /// the last request of the same collective.
   template <class Table>
   const call_cache::entry* choose(const Table& table, const fingerprint& requested,
                                   const selection_query& query, const cost_model::pricing& price,

@@ -10,13 +10,15 @@
 
 namespace colls::detail {
 
-/// A call that owns the algorithm object and the operation that this object awaits.
+/// A call without a coroutine. It owns the algorithm object, and the transport operation that the
+/// algorithm needs.
 template <channel Channel, frameless<Channel> Algorithm>
 class frameless_call final : public call<void> {
  public:
   using call<void>::call;
 
-  /// Makes the algorithm object. `args` are the constructor arguments after the channel.
+  /// Constructs the algorithm object from a channel and `args`. Must be called before the call
+  /// runs.
   template <class... Args>
   [[gnu::always_inline]] void prepare(typename Channel::transport_type& net, const Args&... args) {
     algorithm_.emplace(net, *this, args...);
@@ -55,8 +57,9 @@ class frameless_call final : public call<void> {
     algorithm_->algo.finish(algorithm_->net, pending_->operation);
     frameless_call::destroy_body();
   }
-  // Returns false because `finish` has not run when the awaited operation has ended. `finish` must
-  // not run if the user drops the call, because the buffers may then already be freed.
+  // Returns false because the algorithm's `finish` still has to run after the transport operation
+  // has completed. `finish` must not run if the user has dropped the call, because the user may
+  // already have freed the buffers.
   bool is_body_done() const override { return false; }
   void destroy_body() noexcept override {
     pending_.reset();

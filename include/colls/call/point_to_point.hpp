@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// point_to_point_body: the coroutines of a started send or receive.
+// point_to_point_body: the coroutines that do the work of a send or a receive that the user has
+// started.
 
 #include <colls/call/arguments.hpp>
 #include <colls/call/call.hpp>
@@ -85,8 +86,8 @@ struct point_to_point_body {
     bool start(completion& done) { return transfer->start(done); }
     std::error_code result() { return transfer->result(); }
   };
-  /// Awaits the end of an operation without taking its result. The awaiting coroutine inspects the
-  /// result itself.
+  /// An awaitable that waits until an operation has ended but does not take its result, so that an
+  /// error is not thrown. The awaiting coroutine then inspects the operation itself.
   template <class Transfer>
   struct end_of {
     Transfer* transfer;

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// revoke_on_exception: revokes a communicator, which makes its operations fail on all ranks, when
-// the main function of this rank throws.
+// revoke_on_exception: revokes a communicator because the main function of this rank has thrown.
+// The operations on the communicator then fail on all ranks.
 
 #include <colls/call/communicator.hpp>
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// split: implements split, group, dup, attach and close. Contains the definitions of
-// communicator.hpp that are compiled once per transport.
+// split: implements split, group, dup, attach and close. Also contains the definitions of those
+// functions of communicator.hpp that are compiled once per transport.
 
 #include <colls/algorithm/recursive_doubling.hpp>
 #include <colls/call/communicator.hpp>
@@ -14,12 +14,13 @@ namespace colls {
 
 namespace detail {
 
-/// The candidates for the ids of new communicators. They are hashes of the parent's id and of the
-/// split's sequence number, so splits of different communicators try different ids. Each rank holds
-/// its candidates until the split has ended. The ranks choose a candidate that is free on all of
-/// them, so two communicators that share a rank never have the same id. If the split fails on this
-/// rank, the peers may still have made their communicators. Therefore this rank answers messages
-/// for any candidate with the reason of the failure.
+/// The candidates for the ids of the communicators that a split makes. A candidate is a range of
+/// ids, with an id for each color. The first id is a hash of the parent's id and the split's
+/// sequence number, so splits of different communicators try different ids. Each rank reserves its
+/// candidates until the split has ended. The ranks choose a candidate that is free on all of them,
+/// so two communicators that share a rank never have the same id. If the split fails on this rank,
+/// the peers may still have made their communicators. Therefore this rank then answers messages for
+/// any of the ids with the reason for the failure.
 class id_candidates {
  public:
   static constexpr int count = 8;
@@ -49,16 +50,20 @@ class id_candidates {
     }
   }
   /// Called when the ranks have exchanged their requests. From then on, only a lack of memory can
-  /// prevent this rank from making its communicator.
+  /// prevent this rank from making its communicator, so the reason for a failure becomes
+  /// `errc::not_enough_memory`.
   void exchange_done() {
     reason_->code = errc::not_enough_memory;
     reason_->detail[0] = 0;
   }
-  /// Called when this rank has made its communicator, or needs none.
+  /// Called when this rank has made its communicator or needs none. The destructor then frees the
+  /// ids instead of reporting a failure.
   void commit() { is_made_ = true; }
 
   std::uint32_t free() const { return free_; }
-  /// Returns the first candidate in the set `free_on_all`, whose candidates are free on all ranks.
+  /// Returns the first id of the candidate that the ranks use. Bit i of `free_on_all` tells whether
+  /// candidate i is free on all ranks. Throws `errc::not_enough_memory` if there is no such
+  /// candidate.
   std::uint32_t choose(std::uint32_t free_on_all) const {
     for (int i = 0; i < count; ++i) {
       if ((free_on_all >> i & 1u) != 0) return first_ids_[i];
@@ -76,8 +81,8 @@ class id_candidates {
   std::uint32_t free_ = 0;
 };
 
-/// The data that each rank contributes to a split. The message contains the bytes of this struct as
-/// they are in memory.
+/// The data that each rank contributes to a split. A rank sends the bytes of this struct as they
+/// are in memory.
 struct split_request {
   std::int32_t color = 0;
   std::int32_t key = 0;
@@ -184,13 +189,14 @@ operation<communicator<Transport>> core<Transport>::dup(const Executor& executor
                                                         const options& opts) {
   fingerprint agreed;
   agreed.operation = collective::dup;
-  agreed.shape = 1;  // 0 if the new communicator shares this one's connections
+  agreed.shape = 1;  // a dup whose result shares this communicator's connections has shape 0
   return begin<call<communicator<Transport>>>(cached_call(agreed), opts, 0, [&](auto& call) {
     (void)(call.body = dup_body<Transport, Executor>({*net_, call}, *this, executor));
   });
 }
 
-/// The call of a close. It belongs to no communicator and keeps the transport alive.
+/// The call that closes a communicator. This call belongs to no communicator, and it keeps the
+/// transport alive until its handle is destroyed.
 template <class Transport>
 class close_call final : public call<void>, call_owner {
  public:
@@ -213,7 +219,8 @@ operation<> core<Transport>::close(time_span deadline) {
   const bool closes_world = is_open() && is_world();
   shut_down();
   if (closes_world) {
-    // After an error, the remaining messages get only one second, because peers may hang.
+    // If no deadline is given and the communicator has failed, the close waits at most one second
+    // for the peers, because they may hang.
     const time_point default_limit = state().failed() ? seconds : state().inactivity;
     const time_span limit = deadline ? deadline : time_span::from_nanoseconds(default_limit);
     (void)(closing->body = net_->close(limit.after(net_->now())));

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// start_call: checks, numbers and starts calls. Contains the definitions of communicator_core.hpp,
-// which are compiled once per transport.
+// start_call: checks, numbers and starts calls. Contains the definitions of the functions that
+// communicator_core.hpp declares. They are compiled once per transport.
 
 #include <colls/algorithm/table.hpp>
 #include <colls/base/shared_buffer.hpp>
@@ -37,7 +37,7 @@ core<Transport>::~core() {
 template <class Transport>
 std::shared_ptr<std::byte> core<Transport>::allocate(std::size_t size) {
   if constexpr (std::is_same_v<transport_memory_t<Transport>, device_memory>) {
-    return net_->allocate(size != 0 ? size : 1);  // because null must mean a lack of memory
+    return net_->allocate(size != 0 ? size : 1);  // not 0, because null means a lack of memory
   } else if constexpr (shared_window_transport<Transport>) {
     return net_->allocate(size);
   } else {
@@ -53,9 +53,9 @@ template <class Transport>
 int core<Transport>::host_of(int rank) const {
   return net_->node_of(rank);
 }
-/// Polls once, for a caller that asks whether an operation has ended. The caller may compute next,
-/// so the driver is woken to write the remaining output to the peers. `net` is copied because the
-/// poll can destroy the object that called this function.
+/// Polls the transport once. Called when the user asks whether an operation has ended. The user may
+/// compute next, so the driver is woken to write the remaining output to the peers. `net` is passed
+/// by value because the poll can destroy the object that called this function.
 template <class Transport>
 void poll_once(const std::shared_ptr<Transport> net) {
   if (net->driver().poll()) net->wake_driver();
@@ -71,12 +71,13 @@ void core<Transport>::wake_driver() {
 template <class Transport>
 void core<Transport>::call_ended(call_base& ended_call) noexcept {
   call_queue::call_ended(ended_call);
-  // Sleeping peers are woken now, because the coroutine that awaited the call may compute next.
+  // Sleeping peers are woken now because the coroutine that awaited the call may compute for a long
+  // time before the next poll.
   if constexpr (waking_transport<Transport>) net_->wake_peers();
 }
 
-/// Chooses an algorithm, unless `check` has failed. Makes `check` fail if the pinned algorithm
-/// cannot do the call.
+/// Returns the algorithm choice for a call. If the pinned algorithm cannot do the call, or no
+/// algorithm can, makes `check` fail. Returns an empty choice if `check` has failed.
 template <class AlgorithmTable, class Table>
 algorithm_choice choose(const Table& table, const tuning& selection, const selection_query& query,
                         const cost_model::pricing& price, const options& opts, checks& check) {
@@ -108,8 +109,9 @@ algorithm_choice choose(const Table& table, const tuning& selection, const selec
   return selection.choose(query, pinned_choice(opts), legal, price);
 }
 
-// A layered transport inherits the algorithm table of the transport below it. It does not inherit
-// the frameless algorithms, because its buffers are in a different kind of memory.
+// Satisfied by a transport that can use frameless algorithms, that is, algorithms that need no
+// coroutine. A layered transport uses the algorithm table of the transport below it. It cannot use
+// the frameless algorithms of that table, because its buffers are in a different kind of memory.
 template <class Transport>
 concept has_frameless =
     std::same_as<typename algorithm_table<basic_channel<Transport>>::transport, Transport>;
@@ -120,9 +122,9 @@ constexpr auto frameless_of() {
   }
 }
 
-/// Satisfied by a transport whose library does collectives itself (native collectives). The
-/// transport uses them for calls that pin no algorithm, or that pin `native` or `direct`. The
-/// chosen algorithm is the fallback if a native one cannot be used.
+/// Satisfied by a transport whose library does collectives itself (native collectives). Native
+/// collectives are used for calls that pin no algorithm, or that pin `native` or `direct`. If a
+/// native collective cannot be used, the call falls back to the algorithm that was chosen.
 template <class Transport>
 concept has_native_collectives = requires { requires Transport::has_native_collectives; };
 template <class Transport>
@@ -133,7 +135,8 @@ bool uses_native(const options& opts) {
   }
   return false;
 }
-/// Returns the options for the selection, in which `automatic` replaces a native algorithm.
+/// Returns the options with which an algorithm of colls is chosen. If the call uses a native
+/// collective, the returned options pin no algorithm.
 template <class Transport>
 options selectable_options(const options& opts) {
   options result = opts;
@@ -524,9 +527,10 @@ operation<> core<Transport>::all_to_all(std::uint32_t type, any_buffer in, any_b
                  "in place, both lists of counts are equal");
   }
   check.require(!overlap_partially(in, out), "in and out overlap in part");
-  // If the caller passes counts, the totals of the ranks differ, so the choice of an algorithm
-  // cannot depend on them. The selection then assumes long blocks, and the receiver of each message
-  // compares its length with the count.
+  // If the caller passes counts, the ranks may have different totals, so the choice of an algorithm
+  // cannot depend on the totals. The algorithm is then chosen as if the blocks were long. The
+  // totals are not part of the fingerprint either. Instead, the receiver of each message compares
+  // the length of the message with its own count.
   constexpr std::size_t long_block = 64 * 1024;
   const std::size_t count = equal_blocks ? in.size() : 0;
   const auto make_fingerprint = [&] {
@@ -560,7 +564,7 @@ operation<> core<Transport>::measure(const options& opts) {
   const auto measure_costs = [](basic_channel<Transport> net, core& comm) -> task<> {
     network_cost costs = comm.tuning().costs();
     co_await detail::calibrate(net, costs);
-    costs.cores = 0;  // not modelled, because the measured times include sharing of cores
+    costs.cores = 0;  // because the measured times already include the sharing of cores
     comm.set_costs(costs);
   };
   return begin<call<void>>(cached_call(agreed), opts, 0, [&](auto& call) {

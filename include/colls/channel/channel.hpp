@@ -3,7 +3,7 @@
 #pragma once
 
 // channel: the interface through which an algorithm sends and receives. A channel binds a transport
-// to one operation and one lane; lanes separate the messages of concurrent parts of an operation.
+// to one operation and one lane. Lanes separate the messages of concurrent parts of an operation.
 
 #include <colls/base/function_ref.hpp>
 #include <colls/channel/recv_reduce.hpp>
@@ -16,16 +16,17 @@
 
 namespace colls {
 
-/// A lane that no algorithm uses, because no algorithm has that many lanes. A rank that finds that
-/// a peer has ended the access to its buffers posts a receive on this lane. That peer sends nothing
-/// on the lane, so only the revocation, which has the reason, completes the receive. In a CUDA peer
-/// group all ranks that find the access ended also send on this lane.
+/// The number of a lane that no algorithm uses, because no algorithm has that many lanes. If a peer
+/// has withdrawn its buffers because the operation failed there, a rank that still needs the
+/// buffers waits by a receive on this lane. The wait ends when the peer revokes the communicator.
+/// The receive then fails with the reason for the revocation. In a CUDA peer group, the waiting
+/// ranks also send on this lane, but the peer does not.
 inline constexpr int unused_lane = 0x7f00;
 
 namespace detail {
 
-/// A task that runs concurrently with other parts of its operation. If the task throws, it fails
-/// the operation on all ranks, because the other parts would otherwise wait for messages that the
+/// A task that runs concurrently with other parts of its operation. If the task throws, the
+/// operation fails on all ranks, because the other parts would otherwise wait for messages that the
 /// task no longer sends.
 template <class Transport>
 class concurrent_task : completion {
@@ -64,10 +65,10 @@ class concurrent_task : completion {
 
 }  // namespace detail
 
-/// A view of a transport, bound to one operation of one communicator. Its messages carry the
-/// operation's fingerprint and have the operation's deadline. Ranks are those of the communicator,
-/// or of the subset if this is the channel of a subset. A channel is cheap to copy. The operation's
-/// record must outlive the channel.
+/// A view of a transport, bound to one operation of one communicator. Messages on the channel carry
+/// the operation's fingerprint and have the operation's deadline. Ranks are numbered as in the
+/// communicator, or as in the subset if `subset` has returned the channel. A channel is cheap to
+/// copy. The operation's record must outlive the channel.
 template <transport Transport>
 class basic_channel {
  public:
@@ -81,35 +82,38 @@ class basic_channel {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  /// Returns the rank in the world of a rank of this channel.
+  /// Returns the world rank of rank `rank` of this channel.
   int world_rank(int rank) const { return key(rank).peer; }
 
-  /// Returns the number of segments that may be in flight, which is equal on all ranks.
+  /// Returns the number of segments that may be in flight at the same time. The number is equal on
+  /// all ranks.
   int width() const { return record_->lanes; }
-  /// Returns the number of lanes that an algorithm may use, which is `width()` for each half of its
-  /// data.
+  /// Returns the number of lanes that an algorithm may use. This is twice `width()`, because some
+  /// algorithms process two halves of their data concurrently.
   int lanes() const { return 2 * width(); }
   /// Returns the branching factor for a tree or an exchange that supports any factor. The factor is
   /// equal on all ranks.
   int radix() const { return record_->radix; }
-  /// Returns the number of segments into which a chunk is cut, which is equal on all ranks.
+  /// Returns the number of segments into which each chunk is cut if the longest chunk has
+  /// `longest_chunk_bytes` bytes. The number is equal on all ranks.
   int segments(std::size_t longest_chunk_bytes) const {
     if (record_->segment == 0 || longest_chunk_bytes <= record_->segment) return 1;
     const std::size_t pieces = (longest_chunk_bytes - 1) / record_->segment + 1;
     return pieces < INT_MAX ? static_cast<int>(pieces) : INT_MAX;
   }
 
-  /// Returns this channel on another lane, for a concurrent part of the operation. Messages of
-  /// different lanes never match. The lane of the result is the sum of this channel's lane and
-  /// `number`, so the caller must choose numbers whose sums differ.
+  /// Returns a copy of this channel on another lane, for a concurrent part of the operation.
+  /// Messages on different lanes never match. The lane of the copy is the sum of this channel's
+  /// lane and `number`. The caller must choose numbers such that no two concurrent parts have the
+  /// same lane.
   basic_channel lane(int number) const {
     basic_channel copy = *this;
     copy.lane_ = static_cast<std::uint16_t>(lane_ + number);
     return copy;
   }
 
-  /// Returns a channel among the `count` ranks first, first + stride, ..., which must include this
-  /// rank. The channel is on lane `number` of this channel.
+  /// Returns a channel among the `count` ranks `first`, `first + stride`, and so on, which must
+  /// include this rank. The new channel uses the lane of `lane(number)`.
   basic_channel subset(int first, int stride, int count, int number) const {
     basic_channel copy = lane(number);
     copy.first_ = first_ + first * stride_;
@@ -119,19 +123,21 @@ class basic_channel {
     return copy;
   }
 
-  /// Returns the map of ranks to hosts. This function and the next two require a channel of the
-  /// complete communicator.
+  /// Returns the map of ranks to hosts. `nodes`, `intra_node` and `inter_node` require a channel of
+  /// the complete communicator.
   const node_map& nodes() const {
     return record_->communicator->nodes([&](int rank) { return net_->node_of(rank); });
   }
-  /// Returns a channel among the ranks on this rank's host.
+  /// Returns a channel among the ranks on this rank's host. The channel uses the lane of
+  /// `lane(number)`.
   basic_channel intra_node(int number) const {
     const node_map::position own = nodes().position_of(rank_);
     return listed_subset(nodes().node_ranks(own.node), own.local_rank, nodes().node_size(own.node),
                          number);
   }
-  /// Returns a channel among the ranks of all hosts that have this rank's local rank, which is its
-  /// number on its host. Every host must have such a rank.
+  /// Returns a channel among the ranks, one on each host, that have the same local rank as this
+  /// rank. A local rank is the number of a rank on its host. Every host must have a rank with this
+  /// local rank. The channel uses the lane of `lane(number)`.
   basic_channel inter_node(int number) const {
     const node_map::position own = nodes().position_of(rank_);
     return listed_subset(nodes().ranks_with_local_rank(own.local_rank), own.node, nodes().nodes(),
@@ -170,7 +176,7 @@ class basic_channel {
 
   /// Receives a message from `peer` and writes its reduction with `local` to `out`. `side` tells
   /// whether the message is the left or the right operand. `out` may be the buffer `local` only if
-  /// no concurrent send reads it.
+  /// no concurrent send reads that buffer.
   template <buffer Data, class Op>
   [[gnu::always_inline]] auto recv_reduce(int peer, const Data& local, const Data& out,
                                           const Op& op, incoming side) const {
@@ -188,17 +194,18 @@ class basic_channel {
     return when_all(send(peer, bytes(local)), recv_reduce(peer, local, out, op, side));
   }
 
-  /// Computes out = left (+) right on this rank. If the reduction throws, the operation fails on
-  /// all ranks.
+  /// Writes the reduction of `left` and `right` to `out`. This function sends nothing. If the
+  /// reduction throws, the operation fails on all ranks.
   template <buffer Data, class Op>
   [[gnu::always_inline]] void reduce(const Data& out, const Data& left, const Data& right,
                                      const Op& op) const {
     const auto sum = [&] { reduce_into(out, left.data(), right.data(), op); };
     if (!detail::try_reduce(*net_, *record_, sum)) throw error(errc::user_op_failed);
   }
-  /// Computes out = parts[0] (+) parts[1] (+) ... for two or more parts. The result is also written
-  /// to `second` unless that is null. If `op` can combine more than two operands in one pass, `out`
-  /// and `second` may be any of the parts. Otherwise `out` may be one of the first two parts.
+  /// Writes the reduction of all parts, in the order of `parts`, to `out`. There must be two or
+  /// more parts. The result is also written to `second` unless `second` is null. If `op` can
+  /// combine more than two operands in one pass, `out` and `second` may be any of the parts.
+  /// Otherwise `out` may be one of the first two parts.
   template <buffer Data, class Op>
   void reduce(Data out, std::span<const void* const> parts, const Op& op,
               void* second = nullptr) const {
@@ -206,14 +213,15 @@ class basic_channel {
     if (!detail::try_reduce(*net_, *record_, sum)) throw error(errc::user_op_failed);
   }
 
-  /// Copies bytes on this rank. The two buffers must be the same or must not overlap.
+  /// Copies the bytes of `source` to `dest`. The two buffers must be identical or must not overlap.
   void copy(mutable_bytes dest, const_bytes source) const {
     if (is_phantom()) return;
     if (source.size != 0 && dest.data != source.data)
       std::memcpy(dest.data, source.data, source.size);
   }
 
-  /// Returns scratch (temporary) memory for `count` elements of the type of `data`.
+  /// Returns scratch (temporary) memory for `count` elements of the type of `data`. If there is not
+  /// enough memory, fails the operation on all ranks and throws.
   template <buffer Data>
   colls::scratch scratch_like(const Data& data, std::size_t count) const {
     try {
@@ -227,21 +235,23 @@ class basic_channel {
     return scratch_like(any_buffer(nullptr, size, 1), size);
   }
 
-  /// Throws if the communicator was revoked. Must be called before an access to memory that a peer
-  /// may no longer use for this operation.
+  /// Throws if the communicator has failed. Must be called after a wait and before the next access
+  /// to a peer's buffers, because a peer may reuse its buffers once the communicator has failed.
   void throw_if_failed() const {
     if (record_->communicator->failed()) throw error(record_->communicator->reason().code);
   }
 
-  /// Returns whether this is a simulation whose messages have no bytes. Functions that would access
-  /// the bytes then do nothing.
+  /// Returns whether the transport is a simulation whose messages have lengths but no bytes. In
+  /// this case, functions that would access the bytes of a buffer do nothing.
   bool is_phantom() const { return detail::is_phantom(*net_); }
 
-  /// Fails the operation on all ranks. Called when the operation has failed on this rank.
+  /// Fails the operation on all ranks with `reason`. Called when the operation has failed on this
+  /// rank.
   void revoke(const failure& reason) const { detail::revoke(*net_, *record_, reason); }
 
   /// Converts to a channel of the same operation on the next lower transport. A transport that
-  /// stages device memory (copies it through host memory) sends the copies through that channel.
+  /// stages device memory, that is, copies it through host memory, uses that channel to send the
+  /// copies.
   template <class NextLayer>
     requires layered_on<Transport, NextLayer>
   operator basic_channel<NextLayer>() const {
@@ -316,20 +326,22 @@ inline constexpr bool is_channel = false;
 template <class Transport>
 inline constexpr bool is_channel<basic_channel<Transport>> = true;
 
-/// A specialization of `basic_channel`, which is the type of an algorithm's first parameter.
+/// Satisfied by the specializations of `basic_channel`. The first parameter of each algorithm is a
+/// channel.
 template <class Channel>
 concept channel = is_channel<Channel>;
 
-/// Runs `piece(lane, s)` for s = first, first + step, ... while s < end, one after the other.
+/// Runs `piece(lane, s)` for `s` = `first`, `first + step`, and so on up to but not including
+/// `end`, one piece after the other.
 template <channel Channel>
 task<> run_segments(Channel lane, int first, int step, int end,
                     function_ref<task<>(Channel, int)> piece) {
   for (int s = first; s < end; s += step) co_await piece(lane, s);
 }
 
-/// Runs `piece(net.lane(k), s)` for each segment s from 0 to segments - 1, up to `width` of them
-/// concurrently. Lane k runs the segments k, k + width, and so on. `width` and `segments` must be
-/// equal on all ranks.
+/// Runs `piece(net.lane(k), s)` for each segment `s` from 0 to `segments - 1`, up to `width`
+/// segments concurrently. Lane `k` runs segments `k`, `k + width`, and so on. `width` and
+/// `segments` must be equal on all ranks.
 template <channel Channel, class Piece>
 task<> run_in_lanes(Channel net, int width, int segments, Piece piece) {
   if (segments <= 1) {

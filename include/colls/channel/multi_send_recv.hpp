@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// multi_send_recv: the buffers of an operation that sends short messages to many ranks and receives
-// short messages from many ranks.
+// multi_send_recv: describes the buffers of an operation that sends short messages to many ranks
+// and receives short messages from many ranks.
 
 #include <colls/base/buffer.hpp>
 #include <colls/base/partition.hpp>
@@ -14,29 +14,30 @@
 
 namespace colls {
 
-/// The buffers of one direction of a multi_send_recv: one message for each rank of a range except
-/// this rank. `Bytes` is const_bytes for sends and mutable_bytes for receives.
+/// The buffers of one direction of a multi_send_recv. There is one message for each rank of a range
+/// except this rank. `Bytes` is `const_bytes` for sends and `mutable_bytes` for receives.
 template <class Bytes>
 class multi_send_recv_buffers {
  public:
   /// Constructs an object without messages.
   multi_send_recv_buffers() = default;
-  /// Returns the same buffer for each rank.
+  /// Returns a description in which all ranks of `ranks` have the same buffer, `message`.
   static multi_send_recv_buffers same(pattern::rank_range ranks, Bytes message) {
     return {ranks, message, 0};
   }
-  /// Returns contiguous blocks of equal length. `zeroth` is the block of rank 0.
+  /// Returns a description in which the buffers are contiguous blocks of equal length, in rank
+  /// order. `zeroth` is the block of rank 0.
   static multi_send_recv_buffers blocks(pattern::rank_range ranks, Bytes zeroth) {
     return spaced(ranks, zeroth, zeroth.size);
   }
-  /// Returns blocks of equal length, each of which begins `stride` bytes after the previous one.
-  /// `zeroth` is the block of rank 0.
+  /// Returns a description in which the buffers are blocks of equal length. Each block begins
+  /// `stride` bytes after the block of the previous rank. `zeroth` is the block of rank 0.
   static multi_send_recv_buffers spaced(pattern::rank_range ranks, Bytes zeroth,
                                         std::size_t stride) {
     return {ranks, zeroth, stride};
   }
-  /// Returns the chunks into which `parts` divides `all`, whose elements have `element` bytes.
-  /// `parts` must outlive the result.
+  /// Returns a description in which the buffers are the chunks into which `parts` divides `all`.
+  /// The elements of `all` have `element` bytes each. `parts` must outlive the result.
   static multi_send_recv_buffers chunks(pattern::rank_range ranks, Bytes all,
                                         const partition& parts, std::size_t element) {
     if (parts.is_blocks()) return blocks(ranks, {all.data, parts.longest() * element});
@@ -45,8 +46,9 @@ class multi_send_recv_buffers {
     return result;
   }
 
-  /// Returns the buffers of only those ranks whose number is not 0. `zeroth` is the number of rank
-  /// 0, and the numbers lie `stride` bytes apart. They must outlive the result.
+  /// Returns a copy of this description without the messages of ranks whose number is 0. Each rank
+  /// has a number in memory. `zeroth` is the number of rank 0, and the numbers of successive ranks
+  /// lie `stride` bytes apart. The numbers must outlive the result.
   multi_send_recv_buffers where_nonzero(const std::uint64_t& zeroth, std::size_t stride) const {
     multi_send_recv_buffers result = *this;
     result.numbers_ = reinterpret_cast<const std::byte*>(&zeroth);
@@ -54,7 +56,7 @@ class multi_send_recv_buffers {
     return result;
   }
 
-  /// Returns an upper bound of the number of messages.
+  /// Returns an upper bound for the number of messages.
   int max_count() const { return ranks_.size(); }
   Bytes buffer_for(int rank) const {
     const auto index = static_cast<std::size_t>(rank);
@@ -82,9 +84,10 @@ class multi_send_recv_buffers {
 
   pattern::rank_range ranks_{};
   Bytes first_;
-  std::size_t stride_ = 0;              // the bytes from block to block, or per element of `parts_`
-  const partition* parts_ = nullptr;    // null if the blocks lie at equal distances
-  const std::byte* numbers_ = nullptr;  // null if all ranks have messages
+  // The distance in bytes between the blocks of successive ranks. With `parts_`, the element size.
+  std::size_t stride_ = 0;
+  const partition* parts_ = nullptr;    // null if the distances between blocks are equal
+  const std::byte* numbers_ = nullptr;  // null if all ranks of the range have messages
   std::size_t number_stride_ = 0;
 };
 

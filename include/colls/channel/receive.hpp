@@ -9,8 +9,8 @@
 
 namespace colls {
 
-/// A receive operation. `net.start(receive)` starts it and returns true if it has completed
-/// immediately.
+/// A receive operation. `net.start(receive)` starts the operation and returns true if the operation
+/// has completed immediately.
 template <class Transport>
 class receive_operation : posted_receive {
  public:
@@ -29,7 +29,7 @@ class receive_operation : posted_receive {
   }
 
   /// Makes the receive pass its message to `consumer(context, offset, piece, size)` instead of
-  /// writing it to the buffer. The pieces are passed in order, and each consists of complete
+  /// writing it to the buffer. The pieces are passed in order. Each piece consists of complete
   /// elements of `element` bytes.
   void consume_with(fold_function consumer, void* context, std::size_t element) {
     fold = consumer;

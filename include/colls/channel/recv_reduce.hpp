@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// recv_reduce: an operation that receives a message and reduces it with local data. It is fused if
-// the message is reduced in place as it arrives, and staged if the message first arrives in scratch
-// (temporary) memory.
+// recv_reduce: an operation that receives a message and reduces it with local data. The operation
+// is fused if the message is reduced as it arrives, and staged if the message is first stored in
+// scratch (temporary) memory.
 
 #include <colls/channel/scratch.hpp>
 #include <colls/channel/transport.hpp>
@@ -16,8 +16,8 @@
 
 namespace colls {
 
-/// The operand of the reduction that the incoming data becomes. The data of the lower rank is the
-/// left operand.
+/// Tells whether the incoming data is the left or the right operand of the reduction. The data of
+/// the lower rank is the left operand.
 enum class incoming : std::uint8_t { left, right };
 
 namespace detail {
@@ -32,7 +32,8 @@ bool is_phantom(const Transport& net) {
   return false;
 }
 
-/// Fails the operation on all ranks. Called when the operation has failed on this rank.
+/// Fails the operation on all ranks with `reason`. Called when the operation has failed on this
+/// rank.
 template <class Transport>
 void revoke(Transport& net, const operation_record& record, failure reason) {
   reason.operation = record.operation;
@@ -55,11 +56,13 @@ template <class Transport>
   } catch (...) {
     reason.set_detail("the reduction threw");
   }
-  // Revokes before this operation completes, so that its concurrent parts fail, too.
+  // The communicator is revoked before this operation completes, so that concurrent parts of the
+  // same collective fail too.
   revoke(net, record, reason);
 }
 
-/// Calls `reduce`. Returns false if it threw; the operation has then failed on all ranks.
+/// Calls `reduce` and returns true. If `reduce` throws, fails the operation on all ranks and
+/// returns false. In a simulation without payload (phantom), does nothing and returns true.
 template <class Transport, class Reduce>
 [[gnu::always_inline]] inline bool try_reduce(Transport& net, const operation_record& record,
                                               const Reduce& reduce) noexcept {
@@ -83,8 +86,8 @@ struct recv_reduce_args {
   const Op* op;
   incoming side;
 
-  /// Reduces the piece that begins `offset` bytes into the message. Returns false if the reduction
-  /// threw; the operation has then failed on all ranks.
+  /// Reduces the piece of the message that begins at byte `offset`, and returns true. If the
+  /// reduction throws, fails the operation on all ranks and returns false.
   template <class Transport>
   bool fold(Transport& net, const operation_record& record, std::size_t offset,
             const std::byte* piece, std::size_t size) const noexcept {
@@ -107,7 +110,8 @@ class fused_recv_reduce;
 template <class Transport, class Data, class Op>
 class staged_recv_reduce;
 
-/// The description of a recv_reduce. The operation itself is constructed where it is awaited.
+/// The description of a recv_reduce. The operation is constructed from this description where it is
+/// awaited.
 template <class Transport, class Data, class Op>
 struct recv_reduce_request {
   using operation =
@@ -121,7 +125,8 @@ struct recv_reduce_request {
   recv_reduce_args<Data, Op> args;
 };
 
-/// A recv_reduce on a transport that can reduce a message in place.
+/// A recv_reduce on a transport that can pass an arriving message to the reduction without storing
+/// the message first.
 template <class Transport, class Data, class Op>
 class fused_recv_reduce {
  public:

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// queued_send: the send operation of transports in which a send may wait in a queue.
+// queued_send: the send operation of those transports that may keep a send in a queue.
 
 #include <colls/base/buffer.hpp>
 #include <colls/base/key_table.hpp>
@@ -10,9 +10,9 @@
 
 namespace colls {
 
-/// A send operation. `net.start(outgoing)` starts it and returns true if it has completed
-/// immediately. If the operation is destroyed while it `is_pending`, the destructor calls
-/// `net.withdraw(outgoing)`. `Outgoing` is the transport's record of a send.
+/// A send operation. `Outgoing` is the transport's record of a send. `net.start(outgoing)` starts
+/// the operation and returns true if the operation has completed immediately. The destructor calls
+/// `net.withdraw(outgoing)` if `outgoing.is_pending()`.
 template <class Transport, class Outgoing>
 class queued_send : Outgoing {
  public:

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// transport: the concept of a network through which algorithms send and receive, and the concepts
-// that refine it.
+// transport: the concept of a network through which algorithms send and receive, and refinements of
+// this concept.
 
 #include <colls/base/buffer.hpp>
 #include <colls/base/clock.hpp>
@@ -26,21 +26,22 @@ namespace colls {
 /// - `net.matching()` returns the tag_matcher that matches the messages of all transports of this
 ///   rank.
 /// - `net.queue()` returns the run queue of the transport's thread.
-/// - `net.wake_driver()` wakes the driver. It is called when a completion was posted to the run
-///   queue from outside of a poll.
+/// - `net.wake_driver()` wakes the driver. This function is called after a completion was posted to
+///   the run queue from outside of a poll.
 /// - `net.driver()` returns the driver (event loop) that runs the transport, for `sync_wait` and
 ///   `done()`. The driver's `poll` moves bytes without waiting. Completions are posted to the run
 ///   queue and never called by the code that moves bytes.
-/// - `net.node_of(rank)` returns the number of the host, from 0, on which a rank of the world runs.
+/// - `net.node_of(rank)` returns the number of the host on which world rank `rank` runs. Hosts are
+///   numbered from 0.
 /// - `net.close(deadline)` returns a task that leaves the world without failing an operation of a
 ///   peer.
 ///
 /// Sends and receives check `record->communicator->failed()` when they start. If the communicator
-/// is revoked, they complete with its error. They do not touch their bytes after they have
-/// completed or were destroyed. Up to the eager limit a message may be sent before its receive is
-/// posted. A longer message moves only into a posted receive, and a message that waits for its
-/// receive never blocks messages with another key. `record` must stay alive until the operation has
-/// completed.
+/// is revoked, they complete with the error of the communicator. A send or receive does not access
+/// its buffer after it has completed or was destroyed. A message up to the eager limit may be sent
+/// before its receive is posted. The payload of a longer message is sent only after the receive is
+/// posted. A message that waits for its receive never blocks messages with another key. `record`
+/// must stay alive until the operation has completed.
 template <class Transport>
 concept transport = requires(Transport& net, const message_key& key, const_bytes data,
                              mutable_bytes buffer, operation_record& record) {
@@ -58,19 +59,21 @@ concept transport = requires(Transport& net, const message_key& key, const_bytes
 };
 
 /// A transport whose messages do not wake a sleeping peer at once. `net.wake_peers()` wakes the
-/// peers that this rank has written to. It is called before this rank computes.
+/// peers that this rank has written to. `wake_peers` is called before this rank stops polling, for
+/// example because it may compute next.
 template <class Transport>
 concept waking_transport = transport<Transport> && requires(Transport& net) { net.wake_peers(); };
 
-/// A transport on which the `fold` of a posted receive can consume a message in place, so that a
-/// reduction needs no scratch memory.
+/// A transport that can pass the pieces of a message to the `fold` of a posted receive instead of
+/// writing them to a buffer, so that a reduction needs no scratch memory.
 template <class Transport>
 concept consuming_transport = transport<Transport> && Transport::consumes;
 
-/// A transport whose ranks all run on one thread, and whose last rank to arrive does the work of
-/// all ranks. `net.arrive(lane, arguments, record)` returns an operation that completes immediately
-/// for the last rank, which gets the `arguments` of the other ranks. The other ranks wait until the
-/// last rank releases them (see `inproc::completion_barrier`).
+/// A transport whose ranks all run on one thread, so that the last rank to arrive at a barrier can
+/// do the work of all ranks. `net.arrive(lane, arguments, record)` returns an operation that joins
+/// the barrier. The operation completes immediately for the last rank, which gets the `arguments`
+/// of the other ranks. The other ranks wait until the last rank releases them (see
+/// `inproc::completion_barrier`).
 template <class Transport>
 concept completion_barrier_transport =
     transport<Transport> && requires(Transport& net, void* arguments, operation_record& record) {
@@ -78,21 +81,22 @@ concept completion_barrier_transport =
     };
 
 /// A transport that estimates the cost of its messages. `net.costs()` returns the estimate, which
-/// is equal on all ranks and remains valid until `measure` replaces it.
+/// is equal on all ranks. A communicator uses the estimate until `measure` or `set_costs` replaces
+/// it.
 template <class Transport>
 concept priced_transport = transport<Transport> && requires(const Transport& net) {
   { net.costs() } -> std::same_as<network_cost>;
 };
 
-/// A transport that can run without payload. Messages then have lengths but no bytes, and no code
-/// reads a buffer or allocates memory for one.
+/// A transport that can simulate a network without payload. If `net.is_phantom()` returns true,
+/// messages have lengths but no bytes, and buffers are neither accessed nor allocated.
 template <class Transport>
 concept phantom_transport = consuming_transport<Transport> && requires(const Transport& net) {
   { net.is_phantom() } -> std::same_as<bool>;
 };
 
-/// The ranks that read from the memory of one rank: no rank, one rank while the others are idle,
-/// all ranks at once, or all ranks at once to reduce the data.
+/// Tells which ranks read from the memory of one rank: no rank, one rank while the others are idle,
+/// all ranks at the same time, or all ranks at the same time in order to reduce the data.
 enum class readers { no_rank, one, all, all_to_reduce };
 
 /// A transport on which an operation can expose its buffers to peers, which access the buffers in
@@ -103,8 +107,8 @@ enum class readers { no_rank, one, all, all_to_reduce };
 /// - `offset_for(peer, data)` exposes `data` to `peer`. It returns the offset of `data` in the
 ///   peer's view, or 0 if the peer cannot access `data`.
 /// - `address_for(peer, data, readers)` does the same for memory of this rank that lies in no view
-///   and that the peer reads through the kernel. It returns 0 if the peer cannot read this memory
-///   or if a message is faster.
+///   and that the peer reads by a system call. It returns 0 if the peer cannot read this memory or
+///   if a message is faster.
 /// - `remote_key()` returns the key with which peers access the exposed buffers, or 0 if too many
 ///   keys are open.
 /// - `disable_reads(peer)` is called after the peer has failed to read. From then on `address_for`
@@ -122,7 +126,7 @@ enum class readers { no_rank, one, all, all_to_reduce };
 /// issue a fence, and then check `is_open(remote_key)`.
 ///
 /// `bounce_buffer(net)` holds `bounce_buffer::size` bytes of memory that one operation can expose.
-/// Its `data()` returns the address of the memory, or null if there is none.
+/// `data()` of the bounce buffer returns the address of this memory, or null if no memory was free.
 template <class Transport>
 concept shared_window_transport = transport<Transport> && requires(Transport& net) {
   typename Transport::exposure;
@@ -133,9 +137,10 @@ concept shared_window_transport = transport<Transport> && requires(Transport& ne
   { net.view_of(0) } -> std::same_as<typename Transport::view*>;
 };
 
-/// A transport that sends and receives short messages to and from many ranks in one operation,
-/// `multi_send_recv_operation(net, lane, sends, receives, record)`. The messages of this operation
-/// match those of `send` and `recv`.
+/// A transport that can send short messages to many ranks and receive short messages from many
+/// ranks in one operation, `multi_send_recv_operation(net, lane, sends, receives, record)`. A
+/// message that this operation sends may match a receive of `recv`, and a message of `send` may
+/// match this operation.
 template <class Transport>
 concept multi_send_recv_transport =
     transport<Transport> && startable<typename Transport::multi_send_recv_operation>;

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// completion: the interface of operations, which all awaitable types have, and the queue that runs
-// the handlers of completed operations.
+// completion: the interface that all awaitable operations have, and the queue that runs the
+// handlers of completed operations.
 
 #include <atomic>
 #include <concepts>
@@ -13,9 +13,9 @@ namespace colls {
 
 class run_queue;
 
-/// The handler that runs when an operation has completed. It is one function pointer. Only the run
-/// queue of its thread runs it, so it never runs nested in the code that completed the operation.
-/// The destructor takes it off the queue.
+/// The handler that runs when an operation has completed. The handler is one function pointer. Only
+/// the run queue of the thread runs handlers, so a handler never runs nested in the code that
+/// completed the operation. The destructor takes the completion off the queue.
 class completion {
  public:
   using function = void (*)(completion&) noexcept;
@@ -27,8 +27,8 @@ class completion {
   completion& operator=(const completion&) = delete;
   ~completion() { withdraw(); }
 
-  /// Sets the handler. The completion uses the queue of `parent`, the completion of the operation
-  /// that waits for this one.
+  /// Sets the handler and the queue. The queue is that of `parent`, which is the completion of the
+  /// operation or coroutine that waits for this completion.
   void bind(function handler, const completion& parent) {
     handler_ = handler;
     queue_ = parent.queue_;
@@ -37,8 +37,8 @@ class completion {
   /// Puts the completion on its queue. An operation calls this function when it has completed.
   inline void post() noexcept;
 
-  /// Runs the handler at once. Only code that the run queue itself has called may use this
-  /// function, such as an operation that consists of other operations.
+  /// Runs the handler at once. May be called only from a handler that the run queue runs. An
+  /// operation that consists of other operations does so when the last of these has completed.
   void run() noexcept { handler_(*this); }
 
   bool posted() const { return next_ != nullptr; }
@@ -78,9 +78,10 @@ struct yield {
   void result() const {}
 };
 
-/// A condition that no event announces, such as memory that a device writes. The queue that watches
-/// the condition polls it in each run. While a queue watches a condition, its driver (the event
-/// loop of a wait) does not sleep, except for short naps if ranks outnumber cores.
+/// A condition that no event announces, such as the value of memory that a device writes. A run
+/// queue that watches a condition polls the condition whenever the queue runs. While a queue
+/// watches any condition, the queue's driver (the event loop of a wait) does not sleep, except for
+/// short naps if ranks outnumber cores.
 class polled_condition {
  public:
   polled_condition() = default;
@@ -93,8 +94,8 @@ class polled_condition {
  private:
   friend class run_queue;
 
-  /// Returns whether the condition holds. If it holds, this function must have posted the waiting
-  /// completion, and the queue stops watching the condition.
+  /// Posts the waiting completion and returns true if the condition holds. Otherwise returns false.
+  /// The queue stops watching the condition when this function has returned true.
   virtual bool poll() noexcept = 0;
 
   run_queue* queue_ = nullptr;
@@ -112,12 +113,12 @@ inline const void* this_thread() {
 
 }  // namespace detail
 
-/// The queue of the posted completions of one thread, which it runs first in, first out. The queue
-/// must outlive the completions.
+/// The queue of the posted completions of one thread. The queue runs them first in, first out, and
+/// must outlive them.
 class run_queue {
  public:
-  /// A scope in which this thread counts as the thread that runs the queue in a blocking wait.
-  /// Scopes may nest.
+  /// A scope that marks this thread as the one that runs the queue in a blocking wait. Scopes may
+  /// nest.
   class run_scope {
    public:
     explicit run_scope(run_queue& queue)
@@ -148,8 +149,8 @@ class run_queue {
 
   bool empty() const { return head_.next_ == &head_; }
 
-  /// The executor that runs the queue, or null if there is none. <colls/asio.hpp> stores a `const
-  /// boost::asio::any_io_executor*` here.
+  /// Points to the executor that runs the queue, or is null if there is none. <colls/asio.hpp>
+  /// stores a `const boost::asio::any_io_executor*` here.
   const void* executor = nullptr;
 
   void push(completion& done) noexcept {
@@ -185,7 +186,8 @@ class run_queue {
   bool is_watching() const { return first_condition_ != nullptr; }
 
  private:
-  // The functions `poll` only post completions, so the list changes only in this loop.
+  // The `poll` of a condition only posts completions, so nothing but this loop changes the list
+  // meanwhile.
   void poll_conditions() noexcept {
     for (polled_condition* condition = first_condition_; condition != nullptr;) {
       polled_condition* const following = condition->next_;
@@ -205,20 +207,21 @@ inline polled_condition::~polled_condition() {
 
 inline void completion::post() noexcept { queue_->push(*this); }
 
-/// An operation, which is a type that can be awaited. `start(done)` begins the operation and
-/// returns true if it has completed already; the operation then never posts `done`. Otherwise the
-/// operation posts `done` when it completes. Then `result()` returns the value or throws. An
-/// operation may be started only once and must not be moved after that. The destructor of an
-/// unfinished operation withdraws the operation, which touches nothing after that.
+/// An operation that can be awaited. `start(done)` begins the operation. It returns true if the
+/// operation has already completed, and then `done` is never posted. Otherwise it returns false,
+/// and the operation posts `done` when it completes. After completion, `result()` returns the value
+/// or throws. An operation may be started only once and must not be moved after that. The
+/// destructor of an unfinished operation withdraws the operation, which then accesses neither
+/// `done` nor any buffer.
 template <class Operation>
 concept startable = requires(Operation& operation, completion& done) {
   { operation.start(done) } -> std::same_as<bool>;
   operation.result();
 };
 
-/// A description of an operation. The operation is constructed from its request where it is
-/// awaited, so that it need not be moved. Operations contain list nodes, and constructing and
-/// moving an operation costs more than sending a short message.
+/// A description from which an operation is constructed. The construction takes place where the
+/// operation is awaited, so that the operation need not be moved. Operations contain list nodes, so
+/// constructing and then moving one would cost more than sending a short message.
 template <class Request>
 concept request = requires(const Request& description) {
   requires startable<typename Request::operation>;

@@ -23,8 +23,9 @@
 
 namespace colls::detail {
 
-/// A cache of blocks of up to 8 KiB, in size classes of multiples of 64 bytes. Larger blocks come
-/// from the heap. A block may be freed on a thread other than the one that allocated it.
+/// A cache of blocks of up to 8 KiB. Block sizes are rounded up to multiples of 64 bytes. Larger
+/// blocks come from the heap. A block may be freed on a thread other than the one that allocated
+/// it.
 class frame_cache {
  public:
   frame_cache() = default;
@@ -79,8 +80,8 @@ class frame_cache {
   static constexpr std::size_t granule = 64;
   static constexpr std::size_t classes = 129;
 
-  // AddressSanitizer must report the use of a cached frame after its release, as it does for a
-  // block of the heap.
+  // These functions let AddressSanitizer report an access to a block that was freed and is in the
+  // cache, as it does for a block that was freed to the heap.
 #if defined(COLLS_ASAN)
   static void poison(void* memory, std::size_t size) { __asan_poison_memory_region(memory, size); }
   static void unpoison(void* memory, std::size_t size) {
@@ -100,8 +101,9 @@ class frame_cache {
   bool closed_ = false;
 };
 
-// Returns the cache of this thread. The function is not inlined because a compiler may keep the
-// address of a thread_local variable across a suspension point.
+// Returns the cache of the calling thread. The function is not inlined because a compiler might
+// otherwise keep the address of the thread_local variable across a suspension point, after which
+// the coroutine may run on another thread.
 [[gnu::noinline]] inline frame_cache& this_thread_frames() {
   static thread_local frame_cache cache;
   return cache;

@@ -10,10 +10,11 @@
 namespace colls {
 
 /// The event loop that `sync_wait` runs until the operation completes. `poll` moves bytes, runs the
-/// queue of completions and returns whether anything happened. `idle` takes the number of
-/// consecutive polls that found nothing to do; it may spin, yield or sleep until a poll can make
-/// progress. Between `enter` and `leave`, `sync_wait` polls the driver, so that the driver need not
-/// run itself on its executor.
+/// queue of completions and returns whether anything happened. `idle` is called after a poll that
+/// has found nothing to do. It takes the number of such polls in a row, and may spin, yield or
+/// sleep until a poll can make progress. `sync_wait` calls `enter` when it begins and `leave` when
+/// it ends. In between, the driver need not run itself on its executor, because `sync_wait` polls
+/// it.
 template <class Driver>
 concept driver = requires(Driver& driver, unsigned idle_polls) {
   { driver.queue() } -> std::same_as<run_queue&>;
@@ -25,7 +26,8 @@ concept driver = requires(Driver& driver, unsigned idle_polls) {
 
 namespace detail {
 
-/// Returns the failure of a call on a world in which another thread is waiting.
+/// Returns the failure of a call that is refused because another thread is in a blocking wait on
+/// the same world.
 inline failure second_thread_failure() {
   return failure(errc::invalid_argument,
                  "another thread is inside: a world belongs to one thread at a time; "
@@ -43,8 +45,9 @@ template <driver Driver>
 
 }  // namespace detail
 
-/// Runs the operation on this thread until it completes, and returns its value or throws its error.
-/// Throws `invalid_argument` if another thread waits with the same driver.
+/// Runs the driver on this thread until the operation has completed. Returns the value of the
+/// operation or throws its error. Throws `errc::invalid_argument` if another thread is in a
+/// blocking wait with the same driver.
 template <driver Driver, class Operation>
   requires startable<std::remove_reference_t<Operation>>
 auto sync_wait(Driver& driver, Operation&& operation) {
@@ -61,8 +64,8 @@ auto sync_wait(Driver& driver, Operation&& operation) {
   } waiting;
   waiting.bind([](completion& self) noexcept { static_cast<waiter&>(self).ended = true; },
                completion(nullptr, &driver.queue()));
-  // If the driver throws an exception, the operation may outlive this call. It must then not post
-  // `waiting`, which is on this stack.
+  // If the driver throws an exception, the operation may outlive this function. The operation must
+  // then not post `waiting`, which is a local variable of this function.
   const struct forget_guard {
     forget_guard(std::remove_reference_t<Operation>& op, completion& waiter)
         : op_(op), done_(waiter) {}

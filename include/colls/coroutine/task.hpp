@@ -20,8 +20,8 @@ class task;
 
 namespace detail {
 
-/// Throws the error if the result of an operation is an error_code that is set. The other overload
-/// returns any other result unchanged.
+/// Throws an `error` if the result of an operation is an error_code other than 0. The second
+/// overload returns a result of any other type unchanged.
 inline void unwrap(std::error_code ec) {
   if (ec)
     throw error(
@@ -56,15 +56,15 @@ struct resumption : completion {
 
 struct promise_base : recycled {
   resumption self;             // posted by the operations that this coroutine awaits
-  completion* done = nullptr;  // the completion of the parent, which awaits this coroutine
+  completion* done = nullptr;  // the completion of the parent that awaits this coroutine
   std::exception_ptr exception;
 
   struct final_awaiter {
     bool await_ready() noexcept { return false; }
     template <class Promise>
     void await_suspend(std::coroutine_handle<Promise> ended) noexcept {
-      // `done` is null while `start` is still on the stack. `start` then sees that the coroutine
-      // has completed and returns true.
+      // `done` is still null if the coroutine has completed within `start`. In this case nothing is
+      // posted, because `start` returns true.
       if (completion* const parent = ended.promise().done) parent->post();
     }
     void await_resume() noexcept {}
@@ -76,7 +76,7 @@ struct promise_base : recycled {
     awaiter(Operation& operation, promise_base& promise)
         : operation_(operation), promise_(promise) {}
     awaiter(const awaiter&) = delete;
-    // The operation may outlive the coroutine. It must not post the completion of a coroutine that
+    // The operation may outlive the coroutine, and must not post the completion of a coroutine that
     // was destroyed.
     ~awaiter()
       requires requires(Operation& op, completion& waiter) { op.forget(waiter); }
@@ -93,7 +93,7 @@ struct promise_base : recycled {
     promise_base& promise_;
   };
 
-  /// An awaiter that contains its operation, which it constructs from a request.
+  /// An awaiter that contains the awaited operation and constructs it from a request.
   template <class Operation>
   class own_awaiter {
    public:
@@ -143,10 +143,10 @@ struct promise<void> : promise_base {
 
 }  // namespace detail
 
-/// A lazy coroutine. It starts when it is awaited or passed to `sync_wait` or `run`, and runs
-/// inside the await up to its first suspension. After that the run queue resumes it. Therefore the
-/// stack does not grow in a loop of a million awaits, not even at -O0 or under sanitizers.
-/// Destroying an unfinished task withdraws the operation for which it waits.
+/// A lazy coroutine. A task starts when it is awaited or passed to `sync_wait` or `run`, and runs
+/// up to its first suspension inside the await. Later it is always resumed by the run queue.
+/// Therefore the stack does not grow in a loop of a million awaits, not even at -O0 or under
+/// sanitizers. Destroying an unfinished task withdraws the operation for which the task waits.
 template <class T = void>
 class [[nodiscard("a task does nothing until it is awaited: co_await it")]] task {
  public:

@@ -16,9 +16,9 @@ namespace colls {
 
 namespace detail {
 
-/// The base class of `when_all`, which counts the parts that have not completed. A part is never
-/// cancelled. The parent resumes only after all parts have completed, because the parts refer to
-/// buffers of the parent.
+/// The base class of `when_all`. It counts the parts that have not completed. When one part fails,
+/// the other parts are not cancelled. The awaiting coroutine resumes only after all parts have
+/// completed, because the parts refer to buffers of that coroutine.
 class join : public completion {
  public:
   struct part : completion {
@@ -44,8 +44,9 @@ class join : public completion {
 
  private:
   completion* done_ = nullptr;
-  // The number of parts that have not completed. The start itself counts as one because a part that
-  // starts may run the queue (by `done()`), so that other parts complete before all have started.
+  // The number of parts that have not completed, plus one until all parts have started. The extra
+  // one is needed because a part that starts may run the queue (by calling `done()`), so that the
+  // parts started before it may complete before all parts have started.
   int pending_ = 1;
 };
 
@@ -55,9 +56,9 @@ using result_type_of = std::remove_cvref_t<decltype(std::declval<Operation&>().r
 template <class Result>
 inline constexpr bool is_plain = std::is_void_v<Result> || std::is_same_v<Result, std::error_code>;
 
-/// Takes the result of one part. If the part failed and `first` is null, stores the error of the
-/// part in `first`. Returns a monostate for a result of type void or error_code, and otherwise an
-/// optional of the value.
+/// Takes the result of one part. If the part has failed and `first` is null, stores the exception
+/// in `first`. Returns a monostate if the type of the result is void or error_code. Otherwise
+/// returns an optional, which is empty if the part has failed.
 template <class Operation>
 auto take(Operation& operation, std::exception_ptr& first) {
   using result = result_type_of<Operation>;
@@ -94,8 +95,8 @@ Value settle(std::optional<Value>&& value) {
 }
 inline std::monostate settle(std::monostate nothing) { return nothing; }
 
-/// The operation that an await of `Part` runs. This is `Part::operation` if `Part` is a request,
-/// and otherwise `Part` itself.
+/// The type of the operation that an await of a `Part` runs. This type is `Part::operation` if
+/// `Part` is a request, and otherwise `Part` itself.
 template <class Part>
 struct awaited_operation {
   using type = Part;
@@ -107,7 +108,7 @@ struct awaited_operation<Part> {
 template <class Part>
 using awaited = typename awaited_operation<Part>::type;
 
-/// One part of a when_all, which is constructed in place from an operation or a request.
+/// One part of a when_all. Its operation is constructed in place from an operation or a request.
 template <std::size_t Index, class Operation>
 struct joined {
   template <class Request>
@@ -143,9 +144,10 @@ struct joined_parts<std::index_sequence<Index...>, Operations...> : joined<Index
 
 }  // namespace detail
 
-/// An operation that starts all its parts and completes when all of them have completed. `result`
-/// rethrows the first error, if any. A when_all has no value if none of its parts has one.
-/// Otherwise its value is a tuple with a std::monostate for each part without a value.
+/// An operation that starts all its parts and completes when all of them have completed. If parts
+/// have failed, `result` throws the error of the first of these in the order of the parts. A
+/// when_all has no value if none of its parts has one. Otherwise its value is a tuple of the values
+/// of the parts, with a std::monostate for each part that has no value.
 template <class... Operations>
 class [[nodiscard("co_await it")]] when_all : detail::join {
   static_assert((startable<Operations> && ...), "when_all takes operations and tasks");
@@ -180,7 +182,8 @@ class [[nodiscard("co_await it")]] when_all : detail::join {
   detail::joined_parts<std::index_sequence_for<Operations...>, Operations...> parts_;
 };
 
-/// A when_all for a number of operations that is known only at run time. It has no value.
+/// A when_all of a vector of operations, whose number is known only at run time. This when_all has
+/// no value.
 template <startable Operation, class Allocator>
 class [[nodiscard("co_await it")]] when_all<std::vector<Operation, Allocator>> : detail::join {
  public:
@@ -210,7 +213,7 @@ when_all(Parts&&...) -> when_all<detail::awaited<Parts>...>;
 template <startable Operation, class Allocator>
 when_all(std::vector<Operation, Allocator>&&) -> when_all<std::vector<Operation, Allocator>>;
 
-/// Returns a when_all of `make(i)` for i = first, ..., last - 1.
+/// Returns a when_all of the operations `make(i)` for `i` from `first` to `last - 1`.
 template <class Make>
 auto each_of(int first, int last, const Make& make) {
   using operation = detail::awaited<decltype(make(first))>;

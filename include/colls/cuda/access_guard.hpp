@@ -2,15 +2,15 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// access_guard: tells a rank which peers access its device memory, and lets the rank revoke their
-// access. The guard is a page of host memory that processes of other ranks map.
+// access_guard: tells a rank which peers access its device memory, and lets the rank revoke that
+// access. The guard is a page of host memory that the processes of other ranks map.
 //
 // The rank that owns the memory opens an exposure epoch for each operation, in which peers may
-// access the memory. A peer enters before it accesses the memory: it marks its slot in the owner's
-// page as active, and then checks that the epoch is still open. To revoke the access, the owner
-// closes the epoch and then waits until no slot is active. An active peer is also done when its
-// stream has reached the `end_value` of its slot. Each stream writes its progress to the guard page
-// of its own rank.
+// access the memory. Before a peer accesses the memory, it enters the guard, that is, it marks its
+// slot in the owner's page as active and then checks that the epoch is still open. To revoke the
+// access, the owner closes the epoch and then waits until no slot is active. The owner need not
+// wait for an active peer whose stream has reached the `end_value` of the peer's slot. The work
+// stream of each rank writes its progress to the guard page of that rank.
 
 #include <colls/base/log.hpp>
 #include <colls/coroutine/completion.hpp>
@@ -39,9 +39,10 @@ inline std::uint64_t this_thread() {
   return reinterpret_cast<std::uintptr_t>(colls::detail::this_thread());
 }
 
-/// Returns whether a process of this pid namespace has ended and the drivers have finished its
-/// work. After a process is killed its kernels may still write for a while, even if its sockets are
-/// already closed. Returns false if the system cannot tell.
+/// Returns whether the process `pid` of this pid namespace has ended, which includes that the
+/// driver has finished the process's work on devices. After a process is killed, its kernels may
+/// still write for a while, even if its sockets are already closed. Returns false if the system
+/// cannot tell.
 inline bool has_ended(std::int64_t pid) {
   const auto fd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
   if (fd < 0) return errno == ESRCH;
@@ -51,8 +52,8 @@ inline bool has_ended(std::int64_t pid) {
   return ended;
 }
 
-/// Returns whether a signal or a debugger has stopped a process, which then does nothing until it
-/// is continued. Also returns true if the system cannot tell.
+/// Returns whether a signal or a debugger has stopped the process `pid`. A stopped process does
+/// nothing until it is continued. Also returns true if the system cannot tell.
 inline bool is_stopped(std::int64_t pid) {
   char text[512];
   std::snprintf(text, sizeof text, "/proc/%lld/stat", static_cast<long long>(pid));
@@ -60,35 +61,35 @@ inline bool is_stopped(std::int64_t pid) {
   if (fd < 0) return true;
   const auto size = ::read(fd, text, sizeof text);
   ::close(fd);
-  // The state follows the program's name. The name may contain parentheses, so the last one ends
-  // it.
+  // The state follows the program's name, which is in parentheses. The name may itself contain
+  // parentheses, so the last closing parenthesis ends the name.
   const std::string_view all(text, size > 0 ? static_cast<std::size_t>(size) : 0);
   const std::size_t end = all.rfind(')');
   if (end == all.npos || end + 2 >= all.size()) return true;
   return all[end + 2] == 'T' || all[end + 2] == 't';
 }
 
-/// The slot of one accessing rank: the number of operations that the rank has entered, and what the
-/// owner needs to find out whether their work has ended.
+/// The slot of one accessing rank. It tells how many operations of the rank may access the memory,
+/// and contains what the owner needs to find out whether the work of these operations has ended.
 struct alignas(64) guard_slot {
   std::atomic<std::uint64_t> active;  // the number of operations that have entered and not left
   std::atomic<std::int64_t> pid;
   std::atomic<std::uint64_t> process;
   std::atomic<std::uint64_t> thread;
   std::atomic<void*> stream;
-  std::atomic<std::uint64_t> operation;  // the last operation to enter, or 0 if it has no number
+  std::atomic<std::uint64_t> operation;  // the number of the last operation to enter, or 0
   std::atomic<std::uint32_t> end_value;  // progress of `stream` when all work of the rank is done
 };
 static_assert(sizeof(guard_slot) == 64);
-/// The beginning of a guard's shared page. A slot for each rank follows it.
+/// The header of a guard's shared page. In the page, one slot for each rank follows the header.
 struct guard_page {
   static constexpr std::size_t max_epochs = 64;
   static constexpr std::size_t operation_slots = 4;
 
   std::uint64_t id;
   std::atomic<std::uint64_t> open[max_epochs];           // the open epochs; free entries are 0
-  std::atomic<std::uint64_t> finished[operation_slots];  // the last finished operations
-  alignas(64) std::uint32_t progress_value;              // the stream of the owner writes it
+  std::atomic<std::uint64_t> finished[operation_slots];  // the numbers of finished operations
+  alignas(64) std::uint32_t progress_value;              // written by the owner's work stream
   static constexpr std::size_t bytes(int ranks) {
     return 1024 + static_cast<std::size_t>(ranks) * sizeof(guard_slot);
   }
@@ -98,8 +99,8 @@ struct guard_page {
 };
 static_assert(sizeof(guard_page) <= 1024);
 
-/// Where another process of this machine finds the file of a guard's page, and the id that the page
-/// must contain.
+/// The pid and the file descriptor by which another process of this machine can open the file of a
+/// guard's page, and the id that the page must contain.
 struct guard_address {
   std::int64_t pid = 0;
   std::int64_t fd = 0;
@@ -135,8 +136,8 @@ class mapped_guard_page {
   std::size_t size_ = 0;
 };
 
-/// The guard of this rank's memory. If the system has no memory for the page, the guard has no
-/// address, `progress` returns null and `open` returns 0.
+/// The guard of this rank's memory. If the system has no memory for the page, `address` must not be
+/// called, `progress` returns null and `open` returns 0.
 class access_guard {
  public:
   static constexpr char file_name[] = "colls";
@@ -158,15 +159,16 @@ class access_guard {
   }
 
   guard_address address() const { return {::getpid(), fd_, page().id}; }
-  /// Returns where this rank's work stream writes its progress, or null if there is no page.
+  /// Returns the address to which this rank's work stream writes its progress, or null if there is
+  /// no page.
   std::uint32_t* progress() const { return mapping_ ? &page().progress_value : nullptr; }
   mutable_bytes memory() const {
     if (!mapping_) return {};
     return {reinterpret_cast<std::byte*>(&page()), guard_page::bytes(ranks_)};
   }
 
-  /// Opens an exposure epoch, in which peers may access what the operation exposes. Returns the
-  /// epoch's number, or 0 if there is no page or too many epochs are open.
+  /// Opens an exposure epoch, in which peers may access the memory that the caller's operation
+  /// exposes. Returns the epoch's number, or 0 if there is no page or too many epochs are open.
   std::uint64_t open() {
     for (std::size_t i = 0; mapping_ && i < guard_page::max_epochs; ++i) {
       std::atomic<std::uint64_t>& epoch = page().open[++last_epoch_ % guard_page::max_epochs];
@@ -176,31 +178,32 @@ class access_guard {
     }
     return 0;
   }
-  /// Closes an epoch. All peers must have reported that they are done.
+  /// Closes an epoch without waiting for peers. Must be called only after all peers have reported
+  /// that they have done their work in this epoch.
   void close(std::uint64_t epoch) {
     page().open[epoch % guard_page::max_epochs].store(0, std::memory_order_release);
   }
-  /// Marks a numbered operation as finished on this rank. Operations whose numbers are equal modulo
-  /// `operation_slots` must finish in order.
+  /// Marks the operation `number` as finished on this rank. Operations whose numbers are equal
+  /// modulo `operation_slots` must finish in the order of their numbers.
   void finish(std::uint64_t number) {
     page().finished[number % guard_page::operation_slots].store(number, std::memory_order_release);
   }
-  /// How long `revoke` waits for active peers. With `while_alive` it waits as long as their
-  /// processes live and are not stopped, because a shared GPU may take any time for work that has
-  /// begun. With `one_second` it waits at most one second, which suits memory that the caller can
-  /// keep.
+  /// Tells how long `revoke` waits for active peers. With `while_alive`, `revoke` waits as long as
+  /// the processes of these peers live and are not stopped, because a shared GPU may take any time
+  /// for work that has begun. With `one_second`, `revoke` waits about one second, which suits
+  /// memory that the caller can keep if a peer may still access it.
   enum class wait_policy : std::uint8_t { while_alive, one_second };
 
-  /// Closes the epoch of an operation that did not complete, and waits until each peer has left or
-  /// has done its work, or its process has ended. Returns false if a peer may still access the
-  /// memory. Before this call the caller must wait for its own accesses to peers' memory
-  /// (`ipc_peers::quiesce`), because the peers may be waiting for these accesses in their own
-  /// `revoke`.
+  /// Closes the epoch of an operation that did not complete. Then waits, for each active peer,
+  /// until the peer has left or has done its work, or until the peer's process has ended. Returns
+  /// false if a peer may still access the memory when the wait ends. The caller must first wait for
+  /// its own accesses to peers' memory (`ipc_peers::quiesce`), because the peers may be waiting for
+  /// these accesses in their own `revoke`.
   bool revoke(std::uint64_t epoch, wait_policy policy = wait_policy::while_alive) {
     return revoke(epoch, policy, [](int, std::uint32_t) { return false; });
   }
-  /// `has_reached(rank, value)` returns whether the progress of that rank's stream has reached
-  /// `value`.
+  /// Does the same, and also counts a peer as done if `has_reached(rank, value)` returns true. This
+  /// function has to return whether the progress of the stream of `rank` has reached `value`.
   template <class HasReached>
   bool revoke(std::uint64_t epoch, wait_policy policy, const HasReached& has_reached) {
     close(epoch);
@@ -223,8 +226,8 @@ class access_guard {
     char& was_late = is_late_[static_cast<std::size_t>(rank)];
     while (slot.active.load(std::memory_order_acquire) != 0 && !has_reached(rank, slot.end_value) &&
            !has_ended(slot.pid)) {
-      // A rank of this thread cannot leave before this function returns, so its stream is queried
-      // instead.
+      // A rank that runs on the calling thread cannot leave before this function returns. Therefore
+      // the stream of that rank is queried instead.
       const bool waits_for_us = slot.process == process_ && slot.thread == this_thread();
       if (waits_for_us && api::query({slot.stream}) != api::not_ready) return true;
       if (was_late != 0 || std::chrono::steady_clock::now() > limit) {
@@ -247,8 +250,9 @@ class access_guard {
     was_late = 0;
     return true;
   }
-  /// Returns whether this rank has finished operation `number`. Peers inside such an operation no
-  /// longer access this rank's memory.
+  /// Returns whether this rank has finished operation `number`. Peers that are still in a finished
+  /// operation no longer access this rank's memory. Returns false if `number` is 0, which stands
+  /// for an operation without a number.
   bool is_finished(std::uint64_t number) const {
     return number != 0 && number <= page().finished[number % guard_page::operation_slots];
   }
@@ -258,10 +262,10 @@ class access_guard {
   int fd_;
   mapped_guard_page mapping_;
   std::uint64_t last_epoch_ = 0;
-  std::vector<char> is_late_;  // by rank: whether a wait of a second did not suffice
+  std::vector<char> is_late_;  // for each rank, whether `revoke` has waited for it in vain
 };
 
-/// The guard of another rank, mapped so that this rank can enter and leave it.
+/// The guard of another rank, whose page is mapped so that this rank can enter and leave the guard.
 class access_guard_view {
  public:
   access_guard_view() = default;
@@ -269,8 +273,8 @@ class access_guard_view {
     char path[64];
     std::snprintf(path, sizeof path, "/proc/%lld/fd/%lld", static_cast<long long>(address.pid),
                   static_cast<long long>(address.fd));
-    // If the address comes from another pid namespace, the path may name any file. Therefore only a
-    // memfd of this name is opened.
+    // If the address comes from another pid namespace, the path may name any file. Therefore the
+    // file is opened only if it is a memfd with the name of a guard's page.
     char text[64];
     const auto size = ::readlink(path, text, sizeof text);
     const std::string_view link(text, size > 0 ? static_cast<std::size_t>(size) : 0);
@@ -287,9 +291,10 @@ class access_guard_view {
   bool refers_to(const guard_address& address) const { return mapping_ && id_ == address.id; }
   explicit operator bool() const { return static_cast<bool>(mapping_); }
 
-  /// Marks `rank` as active. The caller must issue a seq_cst fence before it calls `is_open`. Until
-  /// `leave`, the rank may access the memory only by work of `stream`. The stream's progress is
-  /// `end_value` when that work is done.
+  /// Marks the slot of `rank`, which is this rank, as active. The caller must then issue a seq_cst
+  /// fence and check `is_open` before it accesses the memory. Only work of `stream` may access the
+  /// memory, and only until `leave` is called. The progress of `stream` reaches `end_value` when
+  /// this work is done. `number` is the number of the operation, or 0 if it has none.
   void enter(int rank, std::uint64_t process, stream_ref stream, std::uint32_t end_value,
              std::uint64_t number = 0) {
     guard_slot& slot = mapping_.page().slot(rank);
@@ -309,16 +314,16 @@ class access_guard_view {
     const auto& finished = mapping_.page().finished[number % guard_page::operation_slots];
     return finished.load(std::memory_order_acquire) >= number;
   }
-  /// Ends the access of one operation. `end_value` is the progress of the stream after the work
-  /// that this rank's other operations have enqueued.
+  /// Ends the access of one operation of `rank`. `end_value` is the progress that the stream
+  /// reaches when the work of the other operations of `rank` is done.
   void leave(int rank, std::uint32_t end_value) {
     guard_slot& slot = mapping_.page().slot(rank);
     slot.end_value = end_value;
     slot.active.fetch_sub(1, std::memory_order_release);
   }
-  /// Returns where the guard's owner writes the progress of its work stream.
+  /// Returns the address to which the work stream of the guard's owner writes its progress.
   std::uint32_t* progress() const { return &mapping_.page().progress_value; }
-  /// Ends the access of all operations of `rank`.
+  /// Ends the access of all operations of `rank`. Does nothing if the guard is not mapped.
   void leave_all(int rank) {
     if (mapping_) mapping_.page().slot(rank).active.store(0, std::memory_order_release);
   }

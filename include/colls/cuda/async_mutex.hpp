@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// async_mutex: a mutex for the concurrent calls of one rank, which wait for it without blocking
-// their thread.
+// async_mutex: a mutex for the concurrent calls of one rank. A call that waits for the mutex does
+// not block the thread.
 
 #include <colls/coroutine/completion.hpp>
 
@@ -12,11 +12,12 @@
 
 namespace colls::cuda {
 
-/// A mutex that calls acquire in the order in which they request it. May be used by one thread
-/// only.
+/// A mutex that is granted to calls in the order of their requests. All calls must run on one
+/// thread.
 class async_mutex {
  public:
-  /// One call's lock on the mutex, held from `acquire` until `release` or the lock's destruction.
+  /// One call's lock on the mutex. The lock is held from the completion of `acquire` until
+  /// `release` is called or the lock is destroyed.
   class lock {
    public:
     explicit lock(async_mutex& mutex) : mutex_(mutex) {}
@@ -28,8 +29,8 @@ class async_mutex {
       using operation = acquisition;
       lock* owner;
     };
-    /// Acquires the mutex when the result is awaited. Completes when all locks that were requested
-    /// earlier have been released.
+    /// Returns a request that acquires the mutex when it is awaited. The await completes when all
+    /// locks that were requested earlier have been released.
     request acquire() { return {this}; }
     void release() noexcept {
       auto& queue = mutex_.queue_;

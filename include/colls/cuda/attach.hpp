@@ -13,8 +13,8 @@
 
 namespace colls::cuda {
 
-/// Returns the device for this rank, which is its local rank modulo the number of devices that the
-/// process sees. Throws `errc::no_device` if the process sees none.
+/// Returns the number of the device that this rank should use. This is the rank's local rank modulo
+/// the number of devices that the process sees. Throws `errc::no_device` if the process sees none.
 template <class Transport>
 int device_for(const colls::communicator<Transport>& comm) {
   const int count = devices();
@@ -25,8 +25,8 @@ int device_for(const colls::communicator<Transport>& comm) {
   return device;
 }
 
-/// Returns null if a call on the memory of `device` can follow (wait for the work of) `stream`,
-/// otherwise the reason why it cannot.
+/// Returns null if a call on the memory of `device` can wait for the work of `stream`. Otherwise
+/// returns the reason why the call cannot wait for that work.
 inline const char* usage_error(stream_ref stream, int device) {
   int before = device;
   (void)api::current_device(before);
@@ -46,15 +46,16 @@ inline const char* usage_error(stream_ref stream, int device) {
 ///     auto gpu = co_await colls::cuda::attach<colls::cuda::staged>(world, device);
 ///     co_await gpu.all_reduce(colls::device_span{weights, n});
 ///
-/// The model (`staged`, `cuda_ipc` or `nccl`, each in a header of its own) decides how data is
-/// moved and reduced. Its `settings` must be equal on all ranks. The work of a call begins after
-/// the work that the stream `options.stream` has when the call is made; by default this is the
-/// device's default stream. The work is done when the call has been awaited. Fails with
-/// `errc::no_device` if there is no such device.
+/// `Model` (`staged`, `cuda_ipc` or `nccl`, each in a header of its own) decides how data is moved
+/// and reduced. `settings` must be equal on all ranks. The work of a call on the new communicator
+/// begins after the work that was enqueued on the stream `options.stream` before the call was made.
+/// If no stream is given, this is the device's default stream. The work is done when the call has
+/// been awaited. The attach fails with `errc::no_device` if there is no device with this number.
 ///
 /// Calls and awaits leave the thread's current device as it was, unless the process has not used
 /// that device yet. In this case the communicator's device stays current. Therefore a program that
-/// uses several devices calls cudaSetDevice (or makes an `on_device`) before it allocates memory.
+/// uses several devices should call cudaSetDevice (or construct an `on_device`) before it allocates
+/// memory.
 template <class Model, class Transport>
 auto attach(colls::communicator<Transport>& comm, int device,
             const typename Model::settings& settings = {}, options opts = {}) {

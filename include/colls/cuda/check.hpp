@@ -52,22 +52,23 @@ inline int devices() {
   return count;
 }
 
-/// Makes `device` the thread's current device again, unless this process has not used that device.
-/// Selecting an unused device would create a CUDA context on it, which takes some hundred
-/// megabytes.
+/// Makes `device` the thread's current device again. Does nothing if this process is known not to
+/// have used `device`, because selecting an unused device would create a CUDA context, which takes
+/// some hundred megabytes.
 inline void restore_device(int device) {
   bool is_used = true;
   const bool is_known = api::is_in_use(is_used, device) == api::success;
   if (is_used || !is_known) (void)api::use_device(device);
 }
 
-/// A scope in which a device is the thread's current one.
+/// A scope in which `device` is the thread's current device. The destructor restores the previous
+/// device (see `restore_device`).
 class on_device {
  public:
   explicit on_device(int device) {
     check(api::current_device(before_), "cudaGetDevice");
-    // This is needed even if `device` is already current, because functions of the driver need a
-    // context and only a call of the runtime gives the thread one.
+    // This call is needed even if `device` is already current. Functions of the CUDA driver need a
+    // context, and only a call of the CUDA runtime gives the thread a context.
     check(api::use_device(device), "cudaSetDevice");
     changed_ = device != before_;
   }
@@ -81,9 +82,9 @@ class on_device {
   bool changed_ = false;
 };
 
-/// Returns null if a call on the memory of `device` can use a buffer, otherwise the reason why it
-/// cannot. Does not read or write the buffer. Also returns null if the device has failed, because
-/// the call itself reports that failure.
+/// Returns null if a call on the memory of `device` can use the buffer `data`. Otherwise returns
+/// the reason why the call cannot use the buffer. Does not read or write the buffer. Also returns
+/// null if the device has failed, because the call itself reports that failure.
 inline const char* usage_error(const any_buffer& data, int device) {
   const auto is_device_memory = [](const api::location& location) {
     return location.type == api::memory_type::device || location.type == api::memory_type::managed;

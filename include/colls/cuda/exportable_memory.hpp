@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// exportable_memory: device memory that other processes map by a file descriptor. The memory exists
-// as long as any process has it mapped, even after its owner has freed it.
+// exportable_memory: device memory that other processes can map through a file descriptor. The
+// memory exists as long as any process has it mapped, even after its owner has freed it.
 
 #include <colls/cuda/check.hpp>
 #include <colls/os/descriptor.hpp>
@@ -17,7 +17,7 @@
 
 namespace colls::cuda {
 
-/// The owner of a handle to physical device memory.
+/// A handle to physical device memory. The destructor drops the handle.
 class physical_memory {
  public:
   physical_memory() = default;
@@ -41,8 +41,8 @@ class physical_memory {
   bool has_handle_ = false;
 };
 
-/// Physical device memory that is mapped into this process. The mapping stays valid after the
-/// handle is dropped.
+/// A mapping of physical device memory into the address space of this process. The mapping stays
+/// valid after the handle to the memory is dropped.
 class mapped_physical {
  public:
   mapped_physical() = default;
@@ -52,7 +52,7 @@ class mapped_physical {
     if (base_ != nullptr) (void)api::unreserve(base_, size_);
   }
 
-  /// Maps the memory and lets `device` access it.
+  /// Maps `memory`, which has `size` bytes, and lets `device` access the mapping.
   api::status open(const physical_memory& memory, std::size_t size, int device) {
     size_ = size;
     api::status result = api::reserve(base_, size);
@@ -61,8 +61,8 @@ class mapped_physical {
     is_mapped_ = result == api::success;
     return is_mapped_ ? api::set_access(device, base_, size) : result;
   }
-  /// Finds the devices of this process that can access the memory of `devices.front()`, lets them
-  /// access this mapping, and appends them to `devices`.
+  /// Gives access to this mapping to every device of this process that can access the memory of
+  /// `devices.front()`, and appends each such device to `devices`.
   api::status set_access_of_peers(std::vector<int>& devices) {
     const int device = devices.front();
     int count = 0;
@@ -85,16 +85,18 @@ class mapped_physical {
   bool is_mapped_ = false;
 };
 
-/// Device memory that its process can export to other processes. Any thread may call the functions.
+/// Device memory that the process that allocates it can export to other processes. All functions
+/// are thread-safe.
 class exportable_memory {
  public:
-  /// Which streams access the memory: streams of the user, which may do so until the memory is
-  /// freed, or only streams of colls.
+  /// Tells which streams use the memory: streams of the user, which may still have work on the
+  /// memory when it is freed, or only streams of colls, which have no such work then.
   enum class usage : std::uint8_t { user_streams, own_streams };
 
-  /// Allocates at least `size` bytes with undefined contents. The last owner frees the memory. If
-  /// `kind` is `user_streams`, the memory is freed after the work that the devices have at that
-  /// time. If the allocation fails, returns null and sets `result` to the reason.
+  /// Allocates at least `size` bytes in the memory of `device`, with undefined contents. The memory
+  /// is freed when the last copy of the returned pointer is destroyed. If `kind` is `user_streams`,
+  /// the memory is freed only after all devices that can access it have done their current work.
+  /// Sets `result` to the status of the allocation. Returns null if the allocation fails.
   static std::shared_ptr<std::byte> allocate(std::size_t size, int device, usage kind,
                                              api::status& result) {
     auto memory = std::make_shared<exportable_memory>();
@@ -130,7 +132,8 @@ class exportable_memory {
     restore_device(before);
   }
 
-  /// Finds the exportable allocation that contains `pointer`. Returns false if there is none.
+  /// Sets `allocation` to the exportable allocation that contains `pointer`. Returns false if there
+  /// is no such allocation.
   static bool find(const void* pointer, api::allocation& allocation) {
     registry& all = instances();
     const std::lock_guard lock(all.mutex);
@@ -142,8 +145,9 @@ class exportable_memory {
     allocation = {candidate.mapping_.data(), candidate.mapping_.size(), candidate.number_};
     return true;
   }
-  /// Calls `use(fd)` with a descriptor of the allocation at `base`, and closes the descriptor
-  /// afterwards. Does nothing if that allocation has been freed or no descriptor can be made.
+  /// Creates a descriptor of the allocation that has this base address and number, calls `use(fd)`
+  /// with the descriptor, and then closes it. Does nothing if that allocation has been freed or if
+  /// no descriptor can be created.
   template <class Use>
   static void use_descriptor(std::uint64_t base, std::uint64_t number, const Use& use) {
     registry& all = instances();
@@ -153,7 +157,7 @@ class exportable_memory {
     int fd = -1;
     if (api::export_physical(fd, found->second->memory_.get()) != api::success) return;
     const colls::detail::descriptor closing(fd);
-    (void)::fcntl(fd, F_SETFD, FD_CLOEXEC);  // the driver may not have set the flag
+    (void)::fcntl(fd, F_SETFD, FD_CLOEXEC);  // the CUDA driver may not have set the flag
     use(fd);
   }
 
@@ -180,10 +184,10 @@ class exportable_memory {
   }
 
   usage usage_ = usage::user_streams;
-  std::vector<int> devices_;  // devices that may access the memory, its own device first
+  std::vector<int> devices_;  // the devices that may access the memory, beginning with its own
   std::uint64_t number_ = 0;
   std::uintptr_t address_ = 0;
-  physical_memory memory_;  // exported again for each descriptor
+  physical_memory memory_;  // kept, so that `use_descriptor` can export the memory
   mapped_physical mapping_;
 };
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// fd_mailbox: receives file descriptors from other processes of this machine. A sender does not
-// wait, because a descriptor stays in the mailbox until the receiver takes it.
+// fd_mailbox: receives file descriptors from other processes on this machine. A sender does not
+// wait for the receiver, because a descriptor stays in the mailbox until the receiver takes it.
 
 #include <colls/os/descriptor.hpp>
 
@@ -18,15 +18,15 @@
 namespace colls::cuda {
 
 /// The identity of the memory that a descriptor refers to: the process that exported the memory,
-/// and the number that this process gave it.
+/// and the number that this process gave to the memory.
 struct fd_label {
   std::uint64_t process = 0;
   std::uint64_t number = 0;
   friend bool operator==(const fd_label&, const fd_label&) = default;
 };
 
-/// A Unix domain socket that receives descriptors from processes of the same user, under a name
-/// that the system chooses.
+/// A Unix domain socket that receives descriptors from processes of the same user. The system
+/// chooses the name of the socket.
 class fd_mailbox {
  public:
   fd_mailbox() : socket_(open_socket()) {
@@ -47,12 +47,13 @@ class fd_mailbox {
   }
   fd_mailbox(const fd_mailbox&) = delete;
 
-  /// Returns the name by which other processes send to the mailbox, or 0 if they cannot.
+  /// Returns the name that other processes pass to `send` to reach this mailbox. Returns 0 if the
+  /// socket could not be created.
   std::uint64_t name() const { return name_; }
 
-  /// Sends a descriptor to the mailbox called `name`. Returns false if the descriptor was not
-  /// delivered, for example to another network namespace or another user, or because too many
-  /// descriptors are open.
+  /// Sends `fd` and its label to the mailbox called `name`. Returns false if the descriptor cannot
+  /// be delivered, for example because the mailbox belongs to another user or another network
+  /// namespace, or because this process has too many open descriptors.
   static bool send(std::uint64_t name, const fd_label& label, int fd) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
@@ -66,8 +67,8 @@ class fd_mailbox {
            colls::detail::send_bytes_with_descriptor(socket.get(), &label, sizeof label, fd);
   }
 
-  /// Takes a descriptor that has arrived with the label `wanted`. Returns an empty one if there is
-  /// none.
+  /// Removes a descriptor that has the label `wanted` from the mailbox and returns the descriptor.
+  /// Returns an empty descriptor if none with this label has arrived.
   colls::detail::descriptor take(const fd_label& wanted) {
     accept_waiting();
     const auto found = std::find_if(messages_.begin(), messages_.end(),
@@ -80,7 +81,7 @@ class fd_mailbox {
 
  private:
   static constexpr socklen_t name_offset = offsetof(sockaddr_un, sun_path) + 1;
-  // Only the newest messages and connections are kept, so that senders cannot use up the
+  // The mailbox keeps only the newest messages and connections, so that senders cannot exhaust the
   // descriptors of this process.
   static constexpr std::size_t max_messages = 1024;
   static constexpr std::size_t max_connections = 64;
@@ -95,8 +96,9 @@ class fd_mailbox {
     return colls::detail::descriptor(
         ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   }
-  /// Accepts the connections that wait and receives their messages. Accepts at most `max_backlog`
-  /// of them, so that a sender that keeps connecting does not hold up this process.
+  /// Receives the messages that have arrived on open connections. Then accepts waiting connections
+  /// and receives their messages. Accepts at most `max_backlog` connections, so that a sender that
+  /// connects again and again cannot block this process.
   void accept_waiting() {
     std::erase_if(connections_, [this](const auto& connection) { return try_receive(connection); });
     for (int i = 0; i < max_backlog; ++i) {
@@ -107,7 +109,8 @@ class fd_mailbox {
       push_bounded(connections_, std::move(connection), max_connections);
     }
   }
-  /// Receives the message of a connection. Returns false if the connection has sent nothing yet.
+  /// Receives the one message of a connection and puts it in `messages_` if it is valid. Returns
+  /// false if the connection has to be kept, because its message has not arrived yet.
   bool try_receive(const colls::detail::descriptor& connection) {
     message received;
     const ssize_t size = colls::detail::receive_bytes_with_descriptor(

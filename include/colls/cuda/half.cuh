@@ -3,8 +3,8 @@
 #pragma once
 
 // half: makes CUDA's half-precision types usable with colls. Calls treat buffers of __half and
-// __nv_bfloat16 as buffers of float16 and bfloat16. `to_cuda` and `from_cuda` convert values at no
-// cost, because the bits are the same.
+// __nv_bfloat16 as buffers of float16 and bfloat16. `to_cuda` and `from_cuda` convert single
+// values. A conversion costs nothing, because the bits of the value stay the same.
 
 #include <colls/base/element_type.hpp>
 

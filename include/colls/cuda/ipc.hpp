@@ -2,12 +2,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// ipc: the model `cuda_ipc`, in which ranks of one machine access each other's device memory
-// directly. On each GPU one rank, the worker, does the work of all ranks that share the GPU, so
-// that no kernel waits for another process. If each rank has a GPU of its own, the ranks are a peer
-// group. They reduce short vectors by kernels that write to each other's memory, and may reduce
-// long vectors by a ring. Point-to-point messages, and calls on memory that peers cannot map, are
-// staged: the data is copied through pinned host memory and sent by the transport of host memory.
+// ipc: `cuda_ipc`, the model (a template argument of `attach`) with which the ranks of one machine
+// access each other's device memory directly. If several ranks share a GPU, one of them, the
+// worker, does the work of all of them, so that no kernel waits for another process. If each rank
+// has a GPU of its own, the ranks form a peer group: they reduce short vectors by kernels that
+// write to each other's memory, and may reduce long vectors in a ring. Point-to-point messages, and
+// calls on memory that peers cannot map, are staged: the data is copied through pinned host memory
+// and sent by the transport of host memory.
 
 #include <colls/algorithm/multi_send_recv.hpp>
 #include <colls/cuda/ipc_operation.hpp>
@@ -21,7 +22,7 @@
 namespace colls::cuda {
 
 /// A transport for communicators whose buffers are in device memory that the other ranks can map.
-/// The template parameter `Host` is the transport of host memory that carries the messages.
+/// The template parameter `Host` is the transport of host memory that carries all messages.
 template <transport Host>
 class ipc_transport : public staged_transport<Host> {
  public:
@@ -35,8 +36,8 @@ class ipc_transport : public staged_transport<Host> {
         groups_(std::make_unique<peer_groups>(*peers_)) {}
 
   ipc_peers& peers() const { return *peers_; }
-  /// Allocates memory that is filled with zeros. Where possible, other ranks may keep the memory
-  /// mapped after it is freed.
+  /// Allocates device memory and fills it with zeros. If CUDA supports it, other ranks may keep the
+  /// memory mapped after this rank has freed it.
   std::shared_ptr<std::byte> allocate(std::size_t size) {
     std::shared_ptr<std::byte> memory =
         peers_->allocate(size, exportable_memory::usage::user_streams);
@@ -63,17 +64,19 @@ struct transport_memory<cuda::ipc_transport<Host>> {
 
 namespace detail {
 
-/// The algorithms of the template parameter `Host`, for calls that are staged.
+/// The table of algorithms, which is the table of the template parameter `Host`, because staged
+/// calls run the algorithms of `Host`.
 template <class Host>
 struct algorithm_table<basic_channel<cuda::ipc_transport<Host>>>
     : algorithm_table<basic_channel<Host>> {};
 
-/// Point-to-point messages are staged.
+/// The implementation of point-to-point calls, which are always staged.
 template <class Host>
 struct point_to_point_body<cuda::ipc_transport<Host>>
     : point_to_point_body<cuda::staged_transport<Host>> {};
 
-/// The bodies of calls. Each call runs as an `ipc_operation` if possible, and is staged otherwise.
+/// The implementations of the collectives. A call runs as an `ipc_operation` if the ranks can map
+/// each other's buffers, and is staged otherwise.
 template <class Host>
 struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
   using channel = basic_channel<cuda::ipc_transport<Host>>;
@@ -87,7 +90,7 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
 
   static bool needs_no_copy(any_buffer, any_buffer, const reduction&) { return false; }
 
-  /// Performs all_reduce and scan.
+  /// Performs an all_reduce or a scan, depending on `net.record().operation`.
   static task<> in_place(channel net,
                          function_pointer<task<>(host_channel, any_buffer, any_op)> algorithm,
                          any_buffer in, any_buffer out, reduction op, int ranks) {
@@ -153,7 +156,8 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
     if (!done) co_await staged::broadcast(as_staged(net), algorithm, data, root);
   }
 
-  /// Reduces the buffers of the group one after the other.
+  /// Performs an all_reduce of each buffer of `group`, one buffer after the other. Only staged
+  /// calls use `packed`.
   static task<> all_reduce_group(
       channel net, function_pointer<task<>(host_channel, any_buffer, any_op)> algorithm,
       std::vector<any_buffer> group, reduction op, bool packed) {
@@ -199,8 +203,9 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
     if (!done) co_await staged::all_gather_out_of_place(as_staged(net), algorithm, in, out, table);
   }
 
-  /// Performs gather and scatter. `share` is the number of elements that belong to this rank; the
-  /// root has the elements of all ranks.
+  /// Performs a gather or a scatter from `first` to `second`, depending on
+  /// `net.record().operation`. `share` is the number of elements that this rank contributes to a
+  /// gather or receives from a scatter.
   static task<> gather_or_scatter(
       channel net,
       function_pointer<task<>(host_channel, any_buffer, any_buffer, partition, int)> algorithm,
@@ -226,8 +231,8 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
     }
   }
 
-  /// Performs all_to_all. If counts may differ from rank to rank, all ranks first exchange their
-  /// counts. A call that is in place on any rank is staged.
+  /// Performs an all_to_all. If the counts may differ between ranks, the ranks first exchange their
+  /// counts. The call is staged if `in` and `out` are the same buffer on any rank.
   static task<> all_to_all(
       channel net,
       function_pointer<task<>(host_channel, any_buffer, partition, any_buffer, partition)>
@@ -262,8 +267,8 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
 
  private:
   static staged_channel as_staged(const channel& net) { return {net.net(), net.record()}; }
-  /// Returns whether a call may run as an `ipc_operation`. A call that pins (selects) another
-  /// algorithm is staged with that algorithm instead.
+  /// Returns whether the algorithm that the caller has pinned (selected), if any, permits the call
+  /// to run as an `ipc_operation`. If it does not, the call is staged and uses that algorithm.
   static bool may_work_in_place(const operation_record& record) {
     return record.pinned == algorithm::automatic || record.pinned == algorithm::native ||
            record.pinned == algorithm::direct || pins_ring(record);
@@ -276,8 +281,8 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
            net.nodes().nodes() == 1;
   }
 
-  /// Returns the peer group that can perform a reduction without a preceding exchange of messages.
-  /// Returns null, on all ranks, if the reduction has to run as an `ipc_operation`.
+  /// Returns the peer group (peer_group.hpp) that can perform the reduction without a preceding
+  /// exchange of messages. Returns null on all ranks if the reduction has to run in another way.
   static cuda::peer_group* peer_group_for(const channel& net, const any_buffer& data,
                                           const reduction& op) {
     if (op.run_one_shot_on_device == nullptr || net.size() < 2 || !reaches_all(net)) return nullptr;
@@ -292,8 +297,9 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
     std::uint64_t first = 0;
     std::uint64_t count = 0;
   };
-  /// The ranges of elements that a rank sends to each rank, and the ranges where it receives from
-  /// each rank.
+  /// The layout of one rank's buffers in an all_to_all: for each other rank, the range of the input
+  /// that is sent to that rank, and the range of the output into which that rank's elements are
+  /// received.
   struct blocks {
     span sent[cuda::max_ipc_ranks];
     span received[cuda::max_ipc_ranks];
@@ -305,8 +311,9 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
       }
     }
   };
-  /// Receives the layouts of all other ranks. Throws `errc::mismatch` if a sender and a receiver
-  /// have different counts.
+  /// Sends `layouts[net.rank()]`, the layout of this rank, to all other ranks, and stores their
+  /// layouts in `layouts`. Throws `errc::mismatch` if the number of elements that a rank sends to
+  /// this rank differs from the number that this rank expects to receive.
   static task<> exchange(channel net, std::vector<blocks>& layouts) {
     const host_channel host = net;
     auto* const all = reinterpret_cast<std::byte*>(layouts.data());
@@ -325,8 +332,10 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
     }
   }
 
-  /// Returns whether a reduction may use the ring (ipc_ring.hpp). It may not use the ring if it
-  /// needs a fixed order, or if its elements are converted before they are combined.
+  /// Returns whether a reduction may use the ring (ipc_ring.hpp). Returns `never` if the operation
+  /// is not an all_reduce, if it needs a fixed order, or if its elements are converted before they
+  /// are combined. Otherwise returns `always` if the caller has pinned the ring, `between_nodes` if
+  /// the vector is long and no algorithm is pinned, and `never` in all other cases.
   static cuda::ring_use ring_for(const operation_record& record, std::size_t size,
                                  const reduction& op) {
     const bool keeps_order =
@@ -339,9 +348,11 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
     return is_long ? cuda::ring_use::between_nodes : cuda::ring_use::never;
   }
 
-  /// Runs `work(operation)` on all workers, or the ring that reduces by `ring_op`. Begins after the
-  /// work that the streams of all callers had when they made the call. Returns false, on all ranks,
-  /// if the call has to be staged.
+  /// Performs a call as an `ipc_operation`: runs `work(operation)` on all workers or, if `ring_op`
+  /// is not null and all ranks permit it, reduces by `*ring_op` in the ring. Begins when the
+  /// callers' streams have done the work that they had when the call was made. `is_suitable` says
+  /// whether the operation can use this rank's buffers. Returns false on all ranks if the call was
+  /// not performed and has to be staged.
   template <class Work>
   static task<bool> run_in_place(channel net, any_buffer in, any_buffer out, const Work& work,
                                  bool is_suitable = true, const reduction* ring_op = nullptr) {
@@ -356,8 +367,9 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
     if (requires_ring && ring != cuda::ring_use::always) co_return false;
     ipc_operation operation(host, peers, bytes(in), bytes(out), is_suitable, ring);
     co_await preceding->followed(*net.record().communicator);
-    // From here on the call follows the work stream, because the work of the caller's stream that
-    // had to come first is done. This affects the next buffer of a group, and staging.
+    // The work that has to precede the call is done. The rest of the call, which may be the next
+    // buffer of a group or the staging of this one, therefore only has to follow (wait for) the
+    // work stream.
     net.record().stream = peers.work_stream().ref();
     if (!co_await operation.begin()) co_return false;
     if (cuda::uses_ring(operation.infos())) {
@@ -402,8 +414,8 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
                      parts.count(source) * element);
     }
   }
-  /// Reduces this worker's share of the elements of all inputs. Writes the result to the outputs of
-  /// the ranks in `outputs`.
+  /// Enqueues the reduction of this worker's share of the `count` elements over the inputs of all
+  /// ranks. The result is written to the outputs of the ranks in `outputs`.
   static void sum(ipc_operation& operation, const reduction& op, int ranks, std::size_t count,
                   const std::vector<int>& outputs) {
     const partition parts(count, operation.workers());
@@ -413,9 +425,10 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
     operation.fold(op, inputs(operation, ranks, offset), outs,
                    parts.count(operation.worker_index()), ranks);
   }
-  /// Computes this worker's share of the elements of all prefixes, which are inclusive if `first`
-  /// is 0 and exclusive if it is 1. Begins with the highest rank, because no lower prefix needs the
-  /// input that the highest rank's prefix may overwrite.
+  /// Enqueues the computation of this worker's share of the elements of every rank's prefix (the
+  /// result of a scan or exscan). The prefixes are inclusive if `first` is 0 and exclusive if
+  /// `first` is 1. The prefix of the highest rank is computed first, because a prefix may overwrite
+  /// the input of its rank, which the prefixes of lower ranks do not need.
   static void prefixes(ipc_operation& operation, const reduction& op, int ranks, std::size_t count,
                        int first) {
     const partition parts(count, operation.workers());
@@ -434,17 +447,18 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
 
 namespace colls::cuda {
 
-/// A model for `attach` in which up to 8 ranks of one machine work directly in each other's device
-/// memory. The ranks are on one GPU, or on several GPUs that can access each other's memory. They
-/// share memory of `allocate` by file descriptors and memory of cudaMalloc by CUDA IPC handles;
-/// threads of one process use pointers. Kernels reduce in rank order. No data is sent in messages,
-/// so `options.wire` has no effect.
+/// A model for `attach` with which up to 8 ranks of one machine access each other's device memory
+/// directly. The ranks are on one GPU, or on several GPUs that can access each other's memory. The
+/// ranks share memory of `allocate` by file descriptors, and memory of cudaMalloc by CUDA IPC
+/// handles; threads of one process use pointers. Kernels reduce in rank order, except in the ring.
+/// No data is sent in messages, so `options.wire` has no effect.
 ///
-/// If ranks cannot map each other's memory, calls are staged as the settings say, and a warning
-/// tells why. Calls that pin (select) an algorithm are staged too, with two exceptions: `native`
-/// and `direct` are names of the kernels, and `ring` is available for all_reduce if each rank has a
-/// GPU of its own. Memory that was passed to a call remains mapped by other ranks until their
-/// communicators are destroyed or other memory appears at its address.
+/// If the ranks cannot map each other's memory, a call is staged in the pieces that the settings
+/// describe, and a warning tells the reason. A call that pins (selects) an algorithm is also
+/// staged, with two exceptions: `native` and `direct` both select the kernels, and an all_reduce
+/// can use `ring` if each rank has a GPU of its own. Other ranks keep memory that was passed to a
+/// call mapped until their communicators are destroyed or until they learn that other memory is now
+/// at its address.
 struct cuda_ipc {
   using settings = staging;
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// ipc_memory: describes this rank's device buffers to other ranks, and maps the buffers of other
-// ranks.
+// ipc_memory: describes this rank's device buffers to other ranks, and maps the buffers that other
+// ranks describe.
 
 #include <colls/cuda/exportable_memory.hpp>
 
@@ -13,21 +13,21 @@
 
 namespace colls::cuda {
 
-/// The description of a buffer that its rank sends to other ranks, with all that they need to map
-/// it.
+/// The description of a device buffer, which the buffer's owner sends to other ranks. The
+/// description contains all that these ranks need to map the buffer.
 struct remote_buffer {
   api::memory_handle handle;
-  std::uint64_t address = 0;  // in the process of the rank that owns it
-  std::uint64_t size = 0;     // in bytes; 0 if there is no buffer
+  std::uint64_t address = 0;  // the address in the process that owns the buffer
+  std::uint64_t size = 0;     // the size in bytes, or 0 if there is no buffer
   std::uint64_t allocation_base = 0;
   std::uint64_t allocation_size = 0;
   std::uint64_t allocation_number = 0;
-  std::int64_t share_status = 0;   // why other processes cannot open it, or 0 if they can
-  std::int64_t is_exportable = 0;  // 1 if others map it by a descriptor instead of `handle`
+  std::int64_t share_status = 0;   // why other processes cannot map it, or 0 if they can
+  std::int64_t is_exportable = 0;  // 1 if others map it by a descriptor, not by `handle`
 };
 
-/// A cache of the handles of this rank's allocations, which describes buffers in these allocations
-/// to other ranks.
+/// A cache of the CUDA IPC handles of this rank's allocations. `describe` uses the cache to
+/// describe buffers in these allocations to other ranks.
 class handle_cache {
  public:
   remote_buffer describe(const_bytes data) {
@@ -68,29 +68,30 @@ class handle_cache {
   std::vector<entry> entries_;
 };
 
-/// A cache of the allocations of other processes that this rank has mapped. An unused mapping is
+/// A cache of the mappings of allocations of other processes. A mapping that is not in use is
 /// closed in three cases: its owner describes another allocation at the same address, another
-/// allocation cannot be opened, or too many allocations are mapped and this one was used least
-/// recently.
+/// allocation of its owner cannot be opened, or too many allocations are mapped and this one was
+/// used least recently.
 class mapped_memory {
  public:
   struct mapping {
-    std::uint64_t process;  // the owning process, several ranks of which may expose it
+    std::uint64_t process;  // the owner of the memory; several of its ranks may expose it
     remote_buffer buffer;
     void* base;
     int use_count;
     std::uint64_t last_use;
-    mapped_physical physical{};  // used for exportable memory only
+    mapped_physical physical{};  // only used for exportable memory
   };
 
-  /// The result of `acquire` if exportable memory is not mapped yet and its descriptor has not
-  /// arrived.
+  /// The status that `acquire` reports if exportable memory is not mapped yet and its descriptor
+  /// has not arrived.
   static constexpr api::status needs_descriptor = api::not_ready;
 
-  /// Maps the allocation of a buffer of `process` for `device`, which must be the thread's current
-  /// device, until `release`. `fd` is the descriptor of exportable memory, or empty if the
-  /// descriptor has not arrived. If the mapping fails, returns null and sets `result` to the
-  /// reason.
+  /// Maps the allocation that contains `buffer`, a buffer of `process`, so that `device` can access
+  /// it until `release` is called. `device` must be the thread's current device. `fd` is the
+  /// descriptor of exportable memory, or empty if the descriptor has not arrived. If the allocation
+  /// cannot be mapped, returns null and sets `result` to the reason. If it can, the value of
+  /// `result` is unspecified.
   mapping* acquire(std::uint64_t process, const remote_buffer& buffer,
                    const colls::detail::descriptor& fd, int device, api::status& result) {
     const std::uint64_t offset = buffer.address - buffer.allocation_base;
@@ -153,9 +154,9 @@ class mapped_memory {
   api::status open(mapping& opened) {
     api::status result = api::open(opened.base, opened.buffer.handle);
     if (result != api::success) {
-      // The driver maps whole blocks, so a freed allocation that is still mapped may be in the same
-      // block and prevent this mapping. Unused mappings are therefore closed before another
-      // attempt.
+      // The CUDA driver maps whole blocks of memory. The mapping fails if its block also contains
+      // an allocation that the owner has freed and that is still mapped here. Therefore unused
+      // mappings of the owner are closed before another attempt.
       const auto is_unused = [&](const std::unique_ptr<mapping>& known) {
         return known->process == opened.process && known->use_count == 0;
       };
@@ -163,7 +164,7 @@ class mapped_memory {
     }
     return result;
   }
-  /// Closes the mappings for which the predicate is true. Returns whether there were any.
+  /// Closes all mappings for which `predicate(mapping)` is true. Returns false if there are none.
   template <class Predicate>
   bool close_if(const Predicate& predicate) {
     const std::size_t before = mappings_.size();

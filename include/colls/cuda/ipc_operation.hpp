@@ -2,24 +2,25 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// ipc_operation: one collective of ranks that map each other's device memory. One rank of each GPU,
+// ipc_operation: one collective of ranks that map each other's device memory. On each GPU one rank,
 // the worker, does the work of all ranks on that GPU by kernels and copies on its stream. The other
-// ranks wait for the workers' messages. No stream waits for another process, because that process
-// may die.
+// ranks wait for messages from the workers. No stream waits for another process, because that
+// process may die.
 
 #include <colls/algorithm/multi_send_recv.hpp>
 #include <colls/cuda/ipc_peers.hpp>
 
 namespace colls::cuda {
 
-/// One rank's part in one operation. After its destruction no peer accesses this rank's buffers and
-/// this rank accesses no peer's buffers, even if the operation has failed.
+/// One rank's part in one operation. The destructor ensures that no peer accesses this rank's
+/// buffers any more and that this rank accesses no peer's buffers, even if the operation has
+/// failed. Logs a warning if a peer may still access this rank's buffers.
 template <channel Channel>
 class ipc_operation {
  public:
-  /// `is_suitable` says whether the operation can use this rank's buffers. If they are unsuitable
-  /// on any rank, all ranks stage the operation, which means that they copy the data through host
-  /// memory.
+  /// `is_suitable` says whether the operation can use this rank's buffers. If the buffers of any
+  /// rank are unsuitable, `begin` returns false on all ranks, and the operation has to be staged
+  /// (its data is copied through host memory).
   ipc_operation(Channel net, ipc_peers& peers, const_bytes in, const_bytes out, bool is_suitable,
                 ring_use ring = ring_use::never)
       : net_(net),
@@ -36,8 +37,8 @@ class ipc_operation {
   ipc_operation(const ipc_operation&) = delete;
   ~ipc_operation() {
     const bool is_interrupted = infos_[own()].epoch != 0;
-    // This rank first waits for the accesses of all its calls, because two ranks may wait for each
-    // other's accesses in `revoke`.
+    // Two ranks that call `revoke` at the same time could wait for each other's accesses forever.
+    // Therefore this rank first waits until the accesses of all its own calls are done.
     if (is_interrupted) peers_.quiesce();
     for (mapped_memory::mapping* const used : mappings_) mapped_memory::release(*used);
     if (!is_interrupted) return;
@@ -46,9 +47,10 @@ class ipc_operation {
              peers_.rank());
   }
 
-  /// Exchanges the buffers' descriptions with all ranks and maps the buffers of the peers. This
-  /// rank's buffers must be ready. Returns whether all ranks expose their buffers and all workers
-  /// have mapped them. The result is equal on all ranks.
+  /// Exchanges descriptions of the buffers with all ranks and, on a worker, maps the buffers of the
+  /// peers. Must be called when this rank's input is complete and its output may be overwritten.
+  /// Returns true if all ranks expose their buffers and all workers have mapped them, otherwise
+  /// false. The result is equal on all ranks.
   task<bool> begin() {
     co_await exchange(0, bytes_of(infos_[own()]), bytes_of(infos_[0]).data);
     bool can_run = true;
@@ -73,18 +75,18 @@ class ipc_operation {
     co_return can_run;
   }
 
-  /// Ends the operation without any work. Must be called on all ranks, after `begin` and instead of
-  /// `run`.
+  /// Completes the operation without any work. Must be called on all ranks, after `begin` and
+  /// instead of `run`.
   void decline() { close_epoch(); }
-  /// Calls `work(*this)`, which enqueues the work, if this rank is a worker. Completes when all
-  /// workers are done.
+  /// If this rank is a worker, calls `work(*this)`, which enqueues the work. Completes when all
+  /// workers have done their work.
   template <class Work>
   task<> run(const Work& work) {
     if (works()) co_await run_part(work);
     co_await end();
   }
-  /// Does a part of this rank's work, which `work(*this)` enqueues. Completes when that part is
-  /// done.
+  /// Calls `work(*this)`, which enqueues a part of this rank's work. Completes when that part is
+  /// done. The caller must call `end` after the last part.
   template <class Work>
   task<> run_part(const Work& work) {
     const std::uint64_t quiesce_count = peers_.quiesce_count();
@@ -104,15 +106,17 @@ class ipc_operation {
         throw;
       }
     }
-    // If `quiesce` has run in the meantime, it has already left all guards.
+    // The guards are not left here if `quiesce` was called in the meantime, because `quiesce`
+    // leaves all guards.
     if (quiesce_count == peers_.quiesce_count()) leave_all_guards();
     if (is_open) co_return;
-    // A peer has closed its epoch early, and will revoke the operation when no rank accesses its
-    // memory any more. Until then this rank waits for a message that is never sent.
+    // The operation has failed on a peer, which has therefore closed its epoch. The peer will
+    // revoke the operation when no rank accesses the peer's memory any more. Until then this rank
+    // waits for a message that no rank sends; the revocation aborts this wait.
     const int next = (net_.rank() + 1) % net_.size();
     co_await net_.lane(unused_lane).recv(next, mutable_bytes());
   }
-  /// Waits until all ranks have done their work. Must be called when this rank has done its own
+  /// Waits until all ranks have done their work. Must be called after this rank has done its own
   /// work.
   task<> end() {
     co_await exchange(2, const_bytes(), nullptr);
@@ -130,7 +134,8 @@ class ipc_operation {
   }
   bool works_for(int rank) const { return worker_for(rank) == net_.rank(); }
   bool works() const { return works_for(net_.rank()); }
-  /// Returns the number of workers. `worker_index` returns this rank's index among them.
+  /// Returns the number of workers. `worker_index` returns the index of this rank among the
+  /// workers.
   int workers() const { return workers_before(net_.size()); }
   int worker_index() const { return workers_before(net_.rank()); }
 
@@ -142,9 +147,9 @@ class ipc_operation {
     peers_.work_stream().copy(dest, source, size);
     count_bytes(size);
   }
-  /// Enqueues outs[k] = ins[0] (+) ins[1] (+) ... for all k. The kernel applies the operation's
-  /// `prepare` to each input. Unless `ranks` is 0, it applies `finish`, for a reduction over
-  /// `ranks` ranks, to the result.
+  /// Enqueues outs[k] = ins[0] (+) ins[1] (+) ... for all k, where (+) is the operation. The kernel
+  /// applies `op.prepare` to each input. If `ranks` is not 0, the kernel also applies `op.finish`,
+  /// for a reduction over `ranks` ranks, to the result.
   void fold(const reduction& op, const std::vector<const void*>& ins,
             const std::vector<std::byte*>& outs, std::size_t elements, int ranks) {
     if (elements == 0) return;
@@ -157,8 +162,9 @@ class ipc_operation {
   }
 
  private:
-  // Whether a rank has mapped what it needs, the worst case first. `needs_descriptor` means that
-  // the rank can map it when its peers have sent descriptors.
+  // Tells whether a rank has mapped all that it needs. The values are in order, with the worst case
+  // first. `needs_descriptor` means that mapping can succeed after the peers have sent descriptors
+  // to the rank.
   enum class access : char { none, needs_descriptor, full };
 
   static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
@@ -179,7 +185,7 @@ class ipc_operation {
   task<> exchange(int lane, const_bytes local, std::byte* all) {
     const std::uint64_t before = net_.record().bytes;
     co_await multi_send_recv::exchange_with_all(net_.lane(lane), local, all);
-    net_.record().bytes_in_place += net_.record().bytes - before;  // the exchange carries no data
+    net_.record().bytes_in_place += net_.record().bytes - before;  // the user's data is not copied
   }
 
   task<> exchange_access(int lane, std::vector<access>& accesses) {
@@ -207,9 +213,10 @@ class ipc_operation {
     }
   }
 
-  /// Maps the guards of all workers, to which the workers' streams write their progress. A worker
-  /// also maps the guards and buffers of all ranks. `is_sent` says whether all peers have sent the
-  /// descriptors that this rank needs.
+  /// Maps the guards (access_guard.hpp) of all workers, to which the workers' streams write their
+  /// progress. On a worker, also maps the guards and buffers of all other ranks. `is_sent` says
+  /// whether all peers have sent the descriptors that this rank needs. Returns what this rank can
+  /// access now. If this is not `full`, `refusal_` is the reason.
   access map_peers(bool is_sent) {
     access result = access::full;
     const on_device guard(peers_.work_stream().device());

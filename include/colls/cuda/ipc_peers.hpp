@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// ipc_peers: the state by which one rank accesses device memory of the other ranks of its machine,
-// and lets these ranks access its own device memory.
+// ipc_peers: the state that one rank needs to access the device memory of other ranks on its
+// machine, and to let these ranks access its own device memory.
 
 #include <colls/base/log.hpp>
 #include <colls/cuda/access_guard.hpp>
@@ -16,36 +16,38 @@
 
 namespace colls::cuda {
 
-/// The maximum number of ranks, which is the maximum number of inputs of a kernel.
+/// The maximum number of ranks that can access each other's device memory. A kernel cannot have
+/// more inputs.
 inline constexpr int max_ipc_ranks = 8;
 
-/// Whether a call may use a ring of its ranks (ipc_ring.hpp). The least value among all ranks
-/// applies.
+/// Tells whether a call may use the ring (ipc_ring.hpp): never, only if the ring reduces the
+/// traffic between NUMA nodes, or always. If ranks have different values, the least value applies.
 enum class ring_use : std::int64_t { never, between_nodes, always };
 
-/// The message that each rank sends to all others before any data moves. A rank sends it when its
-/// inputs are ready and its outputs may be overwritten.
+/// The message with which each rank describes itself and its buffers to all other ranks before any
+/// data moves. A rank sends the message when its input is complete and its output may be
+/// overwritten.
 struct peer_info {
   std::uint64_t process = 0;
   api::device_id gpu;
   std::int64_t device = 0;
-  std::int64_t node = -1;         // the NUMA node that its GPU is attached to
-  std::int64_t links_differ = 0;  // whether links to other GPUs differ in performance
+  std::int64_t node = -1;         // the NUMA node of the rank's GPU, or -1 if unknown
+  std::int64_t links_differ = 0;  // 1 if links to other GPUs differ in performance
   ring_use ring = ring_use::never;
   std::uint64_t epoch = 0;  // the exposure epoch (access_guard.hpp), or 0 if nothing is exposed
   guard_address guard;
-  std::uint64_t mailbox = 0;  // the name of the rank's mailbox for descriptors, or 0
+  std::uint64_t mailbox = 0;  // the name of the rank's mailbox for descriptors, or 0 if it has none
   remote_buffer in;
   remote_buffer out;
 };
 
-/// The reason why a rank cannot map what a peer exposes, and a hint for the user.
+/// The reason why a rank cannot map the memory that a peer exposes, and a hint for the user.
 struct refusal {
   const char* reason = "";
   const char* hint = "";
 };
 
-/// A rank's exports, mappings, access guards and streams.
+/// The exports, mappings, access guards and streams of one rank, which all its calls share.
 class ipc_peers {
  public:
   ipc_peers(int device, int rank, int ranks)
@@ -67,14 +69,15 @@ class ipc_peers {
     restore_device(before);
   }
 
-  /// Returns the pool of streams on which calls wait for their callers' streams.
+  /// Returns the pool of streams that calls use to wait for the streams of their callers.
   stream_pool& streams() { return streams_; }
   /// Returns the stream that does the work of all calls. This stream waits for no other stream.
   stream& work_stream() { return work_stream_; }
   cuda::access_guard& own_guard() { return guard_; }
-  /// Closes the epoch of an operation that did not complete, and waits until no peer accesses what
-  /// the operation exposed. The wait ends because the accesses are work of streams, which completes
-  /// whatever the peer's program does. Returns false if a peer may still access the memory.
+  /// Closes the epoch of an operation that did not complete, and waits until no peer accesses the
+  /// memory that the operation exposed. The wait does not depend on the peers' programs, because
+  /// the accesses are work of streams, which the GPU completes in any case. Returns false if a peer
+  /// may still access the memory, for example because its process is stopped.
   bool revoke(std::uint64_t epoch) {
     const auto has_reached = [this](int rank, std::uint32_t value) {
       const auto found = guards_.find(rank);
@@ -83,20 +86,20 @@ class ipc_peers {
     };
     return guard_.revoke(epoch, access_guard::wait_policy::while_alive, has_reached);
   }
-  /// Waits until this rank's accesses to peers' memory are done, and leaves the guards of all
-  /// peers.
+  /// Waits until this rank's accesses to the memory of its peers are done, and then leaves the
+  /// guards of all peers.
   void quiesce() {
     (void)api::synchronize(work_stream_.ref());
     for (auto& [rank, theirs] : guards_) theirs.leave_all(rank_);
     ++quiesce_count_;
   }
-  /// Returns the number of calls of `quiesce`. An operation that entered guards before the last
-  /// such call has already left them.
+  /// Returns the number of calls of `quiesce`. If this number has grown since an operation entered
+  /// guards, `quiesce` has already left these guards for the operation.
   std::uint64_t quiesce_count() const { return quiesce_count_; }
   int rank() const { return rank_; }
   std::uint64_t process() const { return process_; }
 
-  /// Returns a description of this rank without buffers.
+  /// Returns a description of this rank that exposes no buffers.
   peer_info self_info() const {
     peer_info info;
     info.process = process_;
@@ -107,8 +110,9 @@ class ipc_peers {
     info.mailbox = mailbox_.name();
     return info;
   }
-  /// Opens an exposure epoch for the buffers, and returns a description of this rank with the
-  /// buffers. If no epoch can be opened, the epoch in the description is 0.
+  /// Opens an exposure epoch for the buffers `in` and `out`. Returns a description of this rank
+  /// that contains the epoch and the buffers. If no epoch can be opened, the description contains
+  /// no buffers and its epoch is 0.
   peer_info expose(const_bytes in, const_bytes out) {
     peer_info info = self_info();
     info.epoch = guard_.open();
@@ -121,16 +125,17 @@ class ipc_peers {
 
   remote_buffer describe(const_bytes data) { return handles_.describe(data); }
 
-  /// Returns the guard of `rank`, or null if this process cannot map it.
+  /// Returns this process's mapping of the guard of `rank`, which `peer` describes. Returns null if
+  /// this process cannot map the guard.
   access_guard_view* guard_of(int rank, const peer_info& peer) {
     access_guard_view& view = guards_[rank];
     if (!view.refers_to(peer.guard)) view = access_guard_view(peer.guard, ranks_);
     return view ? &view : nullptr;
   }
 
-  /// Allocates device memory with undefined contents that other ranks map by a descriptor. If
-  /// descriptors are not supported, logs a warning and allocates memory that other ranks map by a
-  /// CUDA IPC handle.
+  /// Allocates device memory with undefined contents that other ranks can map by a descriptor. If
+  /// descriptors are not supported, logs a warning and allocates memory that other ranks can map by
+  /// a CUDA IPC handle. Throws if there is not enough memory.
   std::shared_ptr<std::byte> allocate(std::size_t size, exportable_memory::usage kind) {
     const on_device device_guard(work_stream_.device());
     if (exports_) {
@@ -148,14 +153,15 @@ class ipc_peers {
     const auto buffer = std::make_shared<device_buffer<std::byte>>(size);
     return {buffer, buffer->data()};
   }
-  /// Makes all later calls of `allocate` use cudaMalloc.
+  /// Makes all later calls of `allocate` use cudaMalloc. The first call logs the reason as a
+  /// warning.
   void stop_exporting(const char* reason) {
     if (!std::exchange(exports_, false)) return;
     log_warn("rank %d shares what it allocates by handles of CUDA's IPC, not by descriptors: %s",
              rank_, reason);
   }
-  /// Sends a descriptor of one of this rank's buffers to a peer's process, if that process needs
-  /// one.
+  /// Sends a descriptor of the memory of `buffer`, a buffer of this rank, to the process of `peer`.
+  /// Does nothing if the peer is in this process or does not map this buffer by a descriptor.
   void send_descriptor(const peer_info& peer, const remote_buffer& buffer) const {
     if (buffer.is_exportable == 0 || peer.process == process_) return;
     const on_device device_guard(work_stream_.device());
@@ -163,13 +169,14 @@ class ipc_peers {
     exportable_memory::use_descriptor(
         buffer.allocation_base, buffer.allocation_number, [&](int fd) {
           (void)fd_mailbox::send(peer.mailbox, label,
-                                 fd);  // the peer detects if the descriptor is missing
+                                 fd);  // not checked, because the peer detects a missing descriptor
         });
   }
 
-  /// Returns the address of a peer's buffer in this process. If the buffer cannot be mapped,
-  /// returns null and sets `refused` to the reason. If the buffer needs a mapping, appends the
-  /// mapping to `mappings`. `is_sent` says whether the peer has sent the descriptor.
+  /// Maps `buffer`, a buffer of `peer`, and returns the address of the buffer in this process. If
+  /// the buffer is in another process, appends its mapping to `mappings`. If the buffer cannot be
+  /// mapped, returns null and sets `refused` to the reason. `is_sent` says whether the peer has
+  /// sent the descriptor of the buffer.
   std::byte* map_buffer(const peer_info& peer, const remote_buffer& buffer, bool is_sent,
                         std::vector<mapped_memory::mapping*>& mappings, refusal& refused) {
     constexpr const char* no_peers =
@@ -178,9 +185,9 @@ class ipc_peers {
     if (is_of_this_process && peer.device == work_stream_.device()) {
       return reinterpret_cast<std::byte*>(buffer.address);
     }
-    // Peer access covers only memory of cudaMalloc. Therefore memory that other processes cannot
-    // open (pools, memory that users have mapped) is inaccessible to other devices of this process
-    // too.
+    // CUDA's peer access covers only memory of cudaMalloc. Therefore memory that other processes
+    // cannot open (memory of pools, memory that users have mapped) is also inaccessible to the
+    // other devices of this process.
     auto result = static_cast<api::status>(buffer.share_status);
     if (result != api::success) {
       refused = {
@@ -220,7 +227,9 @@ class ipc_peers {
     return nullptr;
   }
 
-  /// Logs why calls are staged, that is, copied through host memory. Does so only once.
+  /// Logs why the data of the operation in `record`, and of similar operations, is staged, that is,
+  /// copied through host memory. `rank` is the rank whose memory cannot be mapped. Logs only the
+  /// first time that it is called.
   void log_refusal(const operation_record& record, int rank, const refusal& refused) {
     if (std::exchange(refusal_logged_, true)) return;
     log_warn(
@@ -232,8 +241,9 @@ class ipc_peers {
   }
 
  private:
-  /// Finds the NUMA node of the device, and whether the device's links to the other devices that
-  /// this process sees differ in performance. Ignores what CUDA does not tell.
+  /// Sets `node_` to the NUMA node of the device, and `links_differ_` to whether the device's links
+  /// to the other devices of this process differ in performance. Where CUDA cannot tell, assumes
+  /// that the node is unknown (-1) and that links do not differ.
   void find_links() {
     const int device = work_stream_.device();
     if (api::host_node(node_, device) != api::success) node_ = -1;
@@ -262,7 +272,7 @@ class ipc_peers {
   host_registration guard_registration_;  // registers the page to which `work_stream_` writes
   cuda::fd_mailbox mailbox_;
   std::map<int, access_guard_view> guards_;
-  std::map<int, api::status> peer_access_;  // by device: the result of enabling access to it
+  std::map<int, api::status> peer_access_;  // for each device, the result of enabling access
   handle_cache handles_;
   std::uint64_t quiesce_count_ = 0;
   bool refusal_logged_ = false;

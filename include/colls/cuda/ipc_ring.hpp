@@ -3,8 +3,8 @@
 #pragma once
 
 // ipc_ring: all_reduce of long vectors by a ring of ranks, each on a GPU of its own. A rank reads
-// only the memory of the previous rank in the ring. If GPUs of two NUMA nodes share the link
-// between the nodes, less data crosses that link than if each rank read from all others.
+// only the memory of the previous rank in the ring. Where several GPUs share the link between two
+// NUMA nodes, less data crosses that link than if each rank read the memory of all other ranks.
 
 #include <colls/base/partition.hpp>
 #include <colls/cuda/ipc_operation.hpp>
@@ -14,16 +14,17 @@
 
 namespace colls::cuda {
 
-/// The least size in bytes for which `automatic` may choose the ring. The ring does not pay for
-/// shorter vectors, because it takes two steps per rank and each step costs a launch, a wait and a
-/// message.
+/// The length in bytes of the shortest vector for which `algorithm::automatic` may choose the ring.
+/// The ring is too slow for shorter vectors, because it takes two steps per rank, and each step
+/// costs a kernel launch, a wait and a message.
 inline constexpr std::size_t min_ring_bytes = 4 << 20;
 
-/// Returns whether the ring is used; the result is equal on all ranks. Each rank must have a GPU of
-/// its own. In addition, the caller must have pinned (selected) the ring, or three conditions must
-/// hold: the call permits the ring, the links between GPUs differ in performance, and at least two
-/// NUMA nodes have two or more ranks. The last condition is needed because a ring saves no traffic
-/// to and from a node with a single rank.
+/// Returns whether the ring is used by the operation for which the ranks have sent `infos`. The
+/// result is equal on all ranks. Each rank must have a GPU of its own. In addition, all ranks must
+/// have pinned (selected) the ring, or three conditions must hold: all ranks permit the ring, the
+/// links between GPUs differ in performance, and at least two NUMA nodes have two or more ranks.
+/// The last condition is needed because a ring saves no traffic to and from a node with a single
+/// rank.
 inline bool uses_ring(const std::vector<peer_info>& infos) {
   ring_use use = ring_use::always;
   bool links_differ = false;
@@ -40,7 +41,8 @@ inline bool uses_ring(const std::vector<peer_info>& infos) {
          (use == ring_use::always || (use == ring_use::between_nodes && links_differ && nodes > 1));
 }
 
-/// Returns the ranks in the order of the ring, in which ranks of the same NUMA node are neighbours.
+/// Returns the ranks in the order of the ring. Ranks of the same NUMA node are neighbours in the
+/// ring.
 inline std::vector<int> ring_order(const std::vector<peer_info>& infos) {
   std::vector<int> order;
   const auto precedes = [&](int rank, int other) {
@@ -52,7 +54,8 @@ inline std::vector<int> ring_order(const std::vector<peer_info>& infos) {
   return order;
 }
 
-/// One rank's part in the ring. The operation that is passed to the constructor must have begun.
+/// One rank's part in an all_reduce by the ring. `begin` of the operation that is passed to the
+/// constructor must have returned true.
 template <channel Channel>
 class ipc_ring {
  public:
@@ -65,8 +68,9 @@ class ipc_ring {
                                    order_.begin())) {}
   ipc_ring(const ipc_ring&) = delete;
 
-  /// Divides the vector into pieces that run concurrently, so that the device works on one piece
-  /// while a message of another travels. Each piece has a segment of every chunk.
+  /// Performs the all_reduce. Divides the vector into pieces that are reduced concurrently, so that
+  /// the device works on one piece while a message of another piece travels. A piece contains a
+  /// segment of each rank's chunk. `stage` determines the number of pieces.
   template <class Staging>
   task<> run(const Staging& stage) {
     const int pieces = stage.pieces(parts_.longest() * op_.storage_size);
@@ -78,22 +82,22 @@ class ipc_ring {
   }
 
  private:
-  static constexpr int first_lane = 8;  // the operation itself uses lower lanes (concurrent parts)
+  static constexpr int first_lane = 8;  // `ipc_operation` uses lower lanes (concurrent parts)
 
   int rank_at(int position) const {
     return order_[static_cast<std::size_t>(position) % order_.size()];
   }
 
-  /// Performs a reduce_scatter, in which partial sums travel from rank to rank in the outputs, and
-  /// then an all_gather of the sums.
+  /// Performs the all_reduce of one piece: first a reduce_scatter, in which partial sums travel
+  /// from rank to rank through the outputs, and then an all_gather of the sums.
   task<> run_piece(Channel lane, partition parts) {
     const int ranks = lane.size();
     const int previous = rank_at(position_ + ranks - 1);
     const int next = rank_at(position_ + 1);
     const mutable_bytes empty;
     for (int step = 1; step < 2 * ranks - 1; ++step) {
-      // Waits for the previous rank, because this step reads what that rank has written in the step
-      // before.
+      // Waits for the previous rank, because this step reads what that rank has written in the
+      // previous step.
       if (step > 1) co_await when_all(lane.send(next, empty), lane.recv(previous, empty));
       const auto work = [&](ipc_operation<Channel>& operation) {
         const int chunk = (position_ + 2 * ranks - step - 1) % ranks;

@@ -13,7 +13,8 @@ namespace colls::cuda {
 
 namespace detail {
 
-/// An array in memory that the CUDA function `Allocate` allocates and the function `Free` frees.
+/// An array whose memory is allocated by `Allocate` and freed by `Free`, which are wrappers of CUDA
+/// functions.
 template <class T, api::status (*Allocate)(void*&, std::size_t), api::status (*Free)(void*)>
 class owned {
  public:
@@ -59,7 +60,7 @@ class device_buffer : public detail::owned<T, api::allocate, api::release> {
 };
 
 /// An array of `count` elements with undefined values in page-locked host memory, which any device
-/// can access. Allocating and freeing such memory takes long.
+/// can access. Allocating and freeing such memory is slow.
 template <class T>
 class pinned_buffer : public detail::owned<T, api::allocate_pinned, api::release_pinned> {
  public:
@@ -68,8 +69,9 @@ class pinned_buffer : public detail::owned<T, api::allocate_pinned, api::release
       : detail::owned<T, api::allocate_pinned, api::release_pinned>(count, "cudaHostAlloc") {}
 };
 
-/// A registration of host memory with CUDA for the lifetime of this object, so that streams can
-/// write to the memory. Converts to false if CUDA does not support that.
+/// A registration of host memory with CUDA, so that streams can write to the memory. The
+/// registration lasts for the lifetime of this object. The object converts to false if the
+/// registration failed.
 class host_registration {
  public:
   explicit host_registration(mutable_bytes bytes)
@@ -88,15 +90,15 @@ class host_registration {
 };
 
 /// A list of unused values that are kept for later use. `take` prefers the value that was given
-/// back last. It destroys values that stayed unused during the last `max_age` calls of `take`, if
-/// they can be destroyed. So the list keeps no more values than were recently in use at the same
-/// time.
+/// back last. It also destroys values that have stayed unused during the last `max_age` calls of
+/// `take` and that can be destroyed. As a result, the list does not keep many more values than were
+/// recently in use at the same time.
 template <class T>
 class free_list {
  public:
   static constexpr std::uint64_t max_age = 1024;
 
-  /// Returns an unused value for which `fits(value)` is true, or `make()` if there is none.
+  /// Returns an unused value for which `fits(value)` is true. Returns `make()` if there is none.
   /// `can_destroy(value)` says whether an old value may be destroyed now.
   template <class Fits, class CanDestroy, class Make>
   T take(const Fits& fits, const CanDestroy& can_destroy, const Make& make) {
@@ -115,7 +117,7 @@ class free_list {
       entries_.erase(it);
       return value;
     }
-    entries_.reserve(++total_);  // so that `give` cannot fail
+    entries_.reserve(++total_);  // so that `give` never has to allocate
     return make();
   }
   void give(T&& used) noexcept { entries_.push_back({std::move(used), now_}); }
@@ -129,13 +131,13 @@ class free_list {
     T value;
     std::uint64_t time;
   };
-  std::vector<entry> entries_;  // values that have been unused for longest come first
+  std::vector<entry> entries_;  // the values that have been unused longest come first
   std::size_t total_ = 0;
   std::uint64_t now_ = 0;  // the number of calls of `take`
 };
 
-/// A pool of memory blocks whose sizes are powers of two. `Buffer` selects device memory or pinned
-/// memory. May be used by one thread only.
+/// A pool of memory blocks whose sizes are powers of two. The template parameter `Buffer` selects
+/// device memory or pinned memory. Only one thread may use the pool.
 template <class Buffer>
 class memory_pool {
  public:

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// nccl: the model `nccl`, which performs collectives on device memory by NCCL. For reductions that
-// NCCL does not support, NCCL moves the data and kernels of colls reduce it.
+// nccl: `nccl`, the model (a template argument of `attach`) that performs collectives on device
+// memory by NCCL. If NCCL does not support a reduction, NCCL only moves the data, and kernels of
+// colls reduce it.
 
 #include <colls/algorithm/table.hpp>
 #include <colls/cuda/nccl_comm.hpp>
@@ -11,14 +12,15 @@
 
 namespace colls::cuda {
 
-/// The element type and the operation by which NCCL performs a reduction, if it supports that
-/// reduction.
+/// The element type and the operation of NCCL that perform a reduction. `is_known` is false if NCCL
+/// does not support the reduction.
 struct nccl_reduction {
   bool is_known = false;
   nccl_api::type type{};
   nccl_api::op op{};
 };
-/// Returns NCCL's reduction for the ids of an element type and an operation.
+/// Returns the NCCL reduction for an element type and an operation of colls, which are given by
+/// their ids.
 constexpr nccl_reduction nccl_reduction_of(std::uint32_t type, std::uint32_t op) {
   constexpr std::uint32_t types[] = {type_id<std::int8_t>(),  type_id<std::uint8_t>(),
                                      type_id<std::int32_t>(), type_id<std::uint32_t>(),
@@ -40,14 +42,15 @@ constexpr nccl_reduction nccl_reduction_of(std::uint32_t type, std::uint32_t op)
 
 /// A transport for communicators whose collectives NCCL performs on a device. The template
 /// parameter `Host` is the transport of host memory that carries all other messages. Point-to-point
-/// messages are staged (copied through pinned host memory), because NCCL's messages have no tags
+/// messages are staged (copied through pinned host memory), because messages of NCCL have no tags
 /// and block their stream.
 template <transport Host>
 class nccl_transport : public staged_transport<Host> {
  public:
   static constexpr bool reduces_on_device = true;
   static constexpr bool folds_in_order = true;
-  /// Whether NCCL performs a reduction itself. NCCL has no scans.
+  /// Whether NCCL itself performs the collective `Coll` with this element type and this operation.
+  /// NCCL has no scans.
   template <collective Coll, class T, class Op>
   static constexpr bool has_reduction = Coll != collective::scan && Coll != collective::exscan &&
                                         nccl_reduction_of(type_id<T>(), op_id<Op>()).is_known;
@@ -77,8 +80,8 @@ template <class Host>
 struct point_to_point_body<cuda::nccl_transport<Host>>
     : point_to_point_body<cuda::staged_transport<Host>> {};
 
-/// The bodies of calls. The calls of a communicator enqueue their work in order. Each call
-/// completes when its stream has done the call's work.
+/// The implementations of the collectives. The calls of a communicator enqueue their work in the
+/// order of the calls. A call completes when its stream has done the work of the call.
 template <class Host>
 struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
   using channel = basic_channel<cuda::nccl_transport<Host>>;
@@ -88,8 +91,9 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
 
   static bool needs_no_copy(any_buffer, any_buffer, const reduction&) { return false; }
 
-  /// Performs a barrier by messages of the template parameter `Host`. Like every call, a barrier
-  /// creates NCCL's communicator if needed, and waits for the work that the caller's stream has.
+  /// Performs a barrier by messages on the transport `Host`. Like every other call, a barrier
+  /// creates NCCL's communicator if there is none yet, and waits for the work that the caller's
+  /// stream already has.
   static task<> barrier(channel net) {
     const auto work = [net](nccl_call&) -> task<> {
       const host_channel host = net;
@@ -98,7 +102,7 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
     return submit(net, work);
   }
 
-  /// Performs all_reduce and scan.
+  /// Performs an all_reduce or a scan, depending on `net.record().operation`.
   template <class Algorithm>
   static task<> in_place(channel net, const Algorithm&, any_buffer in, any_buffer out, reduction op,
                          int) {
@@ -226,8 +230,9 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
     return all_gather(net, none, in, out, std::move(table));
   }
 
-  /// Performs gather and scatter. `share` is the number of elements that belong to this rank; the
-  /// root has the elements of all ranks.
+  /// Performs a gather or a scatter from `first` to `second`, depending on
+  /// `net.record().operation`. `share` is the number of elements that this rank contributes to a
+  /// gather or receives from a scatter.
   template <class Algorithm>
   static task<> gather_or_scatter(channel net, const Algorithm&, any_buffer first,
                                   any_buffer second, std::size_t share, offsets table, int root) {
@@ -344,8 +349,8 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
         cuda::nccl_api::all_to_all(in.data(), out.data(), block, call.handle(), call.work_stream()),
         "ncclAlltoAll");
   }
-  /// Enqueues an all_gather of chunks into the buffer `out` of every rank. This rank's chunk is at
-  /// `own`.
+  /// Enqueues an all_gather of the chunks of all ranks into `out`, which `parts` divides into
+  /// chunks. `own` points to the chunk of this rank.
   static void gather_all(channel net, const nccl_call& call, const void* own, any_buffer out,
                          const partition& parts) {
     call.grouped([&] {
@@ -356,8 +361,8 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
     });
   }
 
-  /// Sends each rank its chunk of this rank's input. Receives this rank's chunk of the inputs of
-  /// all ranks into `slots`, in rank order.
+  /// Sends to each rank that rank's chunk of `in`. Receives this rank's chunk of the inputs of all
+  /// ranks into `slots`, in rank order.
   static task<> exchange(channel net, nccl_call& call, any_buffer in, partition parts,
                          std::byte* slots) {
     const int self = net.rank();
@@ -373,8 +378,9 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
     });
     co_await call.accepted();
   }
-  /// Afterwards `result` holds this rank's chunk, folded (reduced) in rank order. One kernel does
-  /// this if it can take as many inputs as there are ranks, otherwise several kernels do.
+  /// Reduces this rank's chunk over the inputs of all ranks, in rank order, and writes the reduced
+  /// chunk to `result`. One kernel does this if there are at most `max_inputs` ranks, otherwise
+  /// several kernels do.
   static task<> fold_own(channel net, nccl_call& call, any_buffer in, partition parts, void* result,
                          reduction op) {
     constexpr std::size_t max_inputs = 8;
@@ -419,8 +425,8 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
     co_await call.accepted();
   }
 
-  /// Performs scan and exscan. Each rank computes all prefixes of one chunk, and sends each prefix
-  /// to the rank to which it belongs.
+  /// Performs a scan or an exscan. For one chunk of the vector, each rank computes the prefixes of
+  /// all ranks (their results), and then sends every rank its prefix.
   static task<> prefixes(channel net, any_buffer in, any_buffer out, reduction op,
                          bool is_inclusive) {
     const auto work = [=](nccl_call& call) -> task<> {
@@ -449,7 +455,7 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
                          true});
         }
       }
-      const int first = is_inclusive ? 0 : 1;  // rank 0 gets no result of an exscan
+      const int first = is_inclusive ? 0 : 1;  // an exscan gives rank 0 no result
       const auto slot = [&](int r) {
         return slots + static_cast<std::size_t>(r - first) * slot_size;
       };
@@ -466,7 +472,7 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
     co_await submit(net, work);
   }
 
-  /// The message that rank 0 sends to the others before NCCL's communicator is created.
+  /// The message that rank 0 broadcasts, so that all ranks can create NCCL's communicator.
   struct bootstrap_info {
     int version = 0;
     cuda::nccl_api::unique_id id{};
@@ -503,10 +509,11 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
     throw error(reason);
   }
 
-  /// Runs `work(call)`, which enqueues the call's work, in the order of the calls, and then waits
-  /// for the stream. Meanwhile each rank sends an empty message to the next rank. The message
-  /// carries the fingerprint (a hash) of the call and so reveals ranks that have made different
-  /// calls, without a round trip.
+  /// Runs `work(call)`, which enqueues the work of a call, and then waits until the stream has done
+  /// that work. Calls enqueue their work in the order of the calls. While the stream works, each
+  /// rank sends an empty message to the next rank. The header of the message contains a fingerprint
+  /// (a hash) of the call, so ranks that have made different calls are detected without a round
+  /// trip.
   template <class Work>
   static task<> submit(channel net, Work work) {
     cuda::nccl_context& context = net.net().context();
@@ -514,12 +521,13 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
     nccl_call call(context, comm, net.record());
     cuda::async_mutex::lock lock(comm.mutex());
     co_await lock.acquire();
-    // If an earlier call has failed, creating NCCL's communicator would wait for the peers forever.
+    // If an earlier call has failed, NCCL's communicator must not be created, because this could
+    // wait for the peers forever.
     const communicator_state& state = *net.record().communicator;
     if (state.failed()) throw error(state.reason());
     call.begin();
     if (comm.is_made()) {
-      co_await call.accepted();  // detects a peer that has died since the last call
+      co_await call.accepted();  // throws if NCCL has detected a failure since the last call
     } else {
       co_await make(net, call);
     }
@@ -543,9 +551,10 @@ struct algorithm_table<basic_channel<cuda::nccl_transport<Host>>> {
   template <class Function>
   using rows = std::array<algorithm_entry<Function>, 1>;
 
-  /// Returns the algorithms that may run a call. There is none if the call requires rank order and
-  /// NCCL itself would reduce, because NCCL has no defined order. An operation that kernels of
-  /// colls fold, in rank order, does not count as commutative here and so is allowed.
+  /// Returns the algorithms that may perform a call: `native` or none. There is none if the call
+  /// requires rank order and NCCL itself would reduce, because NCCL defines no order. If kernels of
+  /// colls reduce, they do so in rank order. `query.commutative` is false for such a reduction, so
+  /// `native` may perform it.
   static algorithm_set legal(const selection_query& query) {
     algorithm_set result;
     const bool has_no_order =
@@ -584,13 +593,14 @@ struct algorithm_table<basic_channel<cuda::nccl_transport<Host>>> {
 
 namespace colls::cuda {
 
-/// A model for `attach` that uses NCCL, bootstrapped over the communicator that is passed to
-/// `attach`. NCCL performs the reductions that it supports, in its own order and with its own
-/// rounding at each hop. These are sums, products, minima and maxima of 1, 4 and 8 byte integers
-/// and of floating-point types, and averages of floating-point types. Kernels of colls perform all
-/// other reductions, and scans, in rank order. A file that uses these kernels must be a .cu file
-/// compiled by nvcc. Fails with `errc::version_mismatch` if NCCL is older than the header with
-/// which the program was compiled, or if its version differs between ranks.
+/// A model for `attach` that uses NCCL. The ranks exchange the id of NCCL's communicator over the
+/// communicator that is passed to `attach`. NCCL performs sums, products, minima and maxima
+/// of 1-, 4- and 8-byte integers and of floating-point types, and averages of floating-point types.
+/// It does so in its own order and with its own rounding at each hop. The kernels of colls perform
+/// all other reductions and all scans, in rank order. A file that uses these kernels must be a .cu
+/// file compiled by nvcc. `attach` fails with `errc::version_mismatch`
+/// if NCCL is older than the header with which the program was compiled, or if ranks have different
+/// versions of NCCL.
 struct nccl {
   struct settings {};
 

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// nccl_api: wrappers of all NCCL functions that colls calls. If COLLS_CUDA_STAND_IN is defined, a
-// test links a stand-in (a fake) for them and needs no NCCL header.
+// nccl_api: wrappers of all NCCL functions that colls calls. If COLLS_CUDA_STAND_IN is defined, the
+// wrappers are only declared; a test then links a fake implementation of them and needs no NCCL
+// header.
 
 #include <colls/cuda/runtime_api.hpp>
 
@@ -16,7 +17,7 @@
 
 namespace colls::cuda::nccl_api {
 
-/// A status with the values of ncclResult_t.
+/// A status of NCCL, with the values of ncclResult_t.
 using status = int;
 inline constexpr status success = 0;
 inline constexpr status unhandled_cuda_error = 1;
@@ -29,7 +30,7 @@ inline constexpr status in_progress = 7;
 
 const char* text(status);
 
-/// An element type with the values of ncclDataType_t.
+/// The element types of NCCL, with the values of ncclDataType_t.
 enum class type : int {
   int8,
   uint8,
@@ -42,7 +43,7 @@ enum class type : int {
   float64,
   bfloat16
 };
-/// An operation with the values of ncclRedOp_t.
+/// The reduction operations of NCCL, with the values of ncclRedOp_t.
 enum class op : int { sum, prod, max, min, avg };
 
 /// The handle of an NCCL communicator.
@@ -53,17 +54,17 @@ struct unique_id {
   char bytes[128];
 };
 
-/// Sets `number` to NCCL's version, which is 22809 for 2.28.9, for example.
+/// Sets `number` to the version of NCCL, which is 22809 for NCCL 2.28.9, for example.
 status version(int& number);
 status make_id(unique_id& id);
-/// Makes a non-blocking communicator. Calls on the communicator may return in_progress.
-/// `async_error` then tells when such a call has succeeded or failed. Until then no other call may
+/// Creates a non-blocking communicator. A call on the communicator may return in_progress;
+/// `async_error` then tells whether the call has succeeded or failed. Until then no other call may
 /// be made on the communicator.
 status make_comm(comm_ref& comm, int ranks, const unique_id& id, int rank);
 status async_error(comm_ref comm, status& state);
-/// Aborts what is in flight on the device, and frees the communicator.
+/// Aborts the operations that are in flight on the device, and frees the communicator.
 status abort(comm_ref comm);
-/// Begins the orderly destruction of the communicator by flushing what this rank has sent.
+/// Begins the orderly destruction of the communicator by flushing the data that this rank has sent.
 status finalize(comm_ref comm);
 status destroy(comm_ref comm);
 
@@ -83,14 +84,17 @@ status all_gather(const void* in, void* out, std::size_t bytes_of_in, comm_ref c
 status send(const void* data, std::size_t bytes, int peer, comm_ref comm, stream_ref stream);
 status recv(void* data, std::size_t bytes, int peer, comm_ref comm, stream_ref stream);
 
-/// Returns whether NCCL's header has the three functions below, as it does from version 2.28 on.
+/// Returns whether NCCL's header declares the functions that the next three wrappers call. NCCL has
+/// them since version 2.28. Otherwise the wrappers return invalid_usage.
 bool has_blocks();
-/// Gathers blocks of equal size. The root's own block may already be at its place in `blocks`.
+/// Gathers the blocks of all ranks, which have equal sizes, into `blocks` on the root. The root's
+/// own block may already be at its place in `blocks`.
 status gather(const void* block, void* blocks, std::size_t bytes_of_block, int root, comm_ref comm,
               stream_ref stream);
 status scatter(const void* blocks, void* block, std::size_t bytes_of_block, int root, comm_ref comm,
                stream_ref stream);
-/// Exchanges blocks of equal size between all ranks. `in` and `out` must not overlap.
+/// Sends one block to each rank and receives one from each rank. All blocks have equal sizes. `in`
+/// and `out` must not overlap.
 status all_to_all(const void* in, void* out, std::size_t bytes_of_block, comm_ref comm,
                   stream_ref stream);
 

@@ -3,8 +3,8 @@
 #pragma once
 
 // nccl_comm: the NCCL communicators of one rank, and the state of one call on such a communicator.
-// Calls are made in order and then awaited. A call that ends before its work is done aborts NCCL's
-// communicator.
+// A call enqueues its work in the order of the calls and then waits for the work. If a call fails
+// or is destroyed before its work is done, it aborts NCCL's communicator.
 
 #include <colls/channel/channel.hpp>
 #include <colls/cuda/async_mutex.hpp>
@@ -21,26 +21,28 @@
 
 namespace colls::cuda {
 
-/// Returns a failure that describes a failed NCCL call by its name and NCCL's text for the status.
+/// Returns the failure (the error record) of an NCCL call. The failure contains `call`, which is
+/// the name of the NCCL function, and NCCL's text for the status.
 inline failure nccl_failure(nccl_api::status status, const char* call) {
   failure reason(errc::device_failed);
   reason.set_detail("%s: %s", call, nccl_api::text(status));
   return reason;
 }
-/// Throws if an NCCL call failed. A call that is still in progress has not failed.
+/// Throws if `status` says that an NCCL call failed. The status in_progress is not a failure.
 inline void check_nccl(nccl_api::status status, const char* call) {
   if (status != nccl_api::success && status != nccl_api::in_progress) {
     throw error(nccl_failure(status, call));
   }
 }
 
-/// A filter that delays NCCL errors that come from another rank. NCCL reports that a connection
-/// broke, but not which rank failed or why. The transport of host memory tells all ranks the
-/// reason, perhaps a moment later. So an error from another rank counts only after a second.
+/// A filter that delays NCCL errors that another rank may have caused. NCCL reports that a
+/// connection broke, but not which rank failed or why. The transport of host memory tells all ranks
+/// the reason, perhaps a moment later. Therefore the filter ignores such an error for a second.
 class remote_error_filter {
  public:
-  /// Returns whether to report NCCL's status now instead of waiting for the reason that the
-  /// transport of host memory reports.
+  /// Returns whether `status` has to be reported now. Returns false if another rank may have caused
+  /// the error and less than a second has passed since the first such error. The caller then keeps
+  /// waiting for the reason that the transport of host memory reports.
   bool is_final(nccl_api::status status) {
     if (status != nccl_api::remote_error && status != nccl_api::system_error) return true;
     const auto now = std::chrono::steady_clock::now();
@@ -52,7 +54,8 @@ class remote_error_filter {
   std::optional<std::chrono::steady_clock::time_point> first_seen_;
 };
 
-/// NCCL's communicator for one communicator of colls. The first call creates it.
+/// NCCL's communicator for one communicator of colls. The first call on the communicator of colls
+/// creates NCCL's communicator.
 class nccl_comm {
  public:
   explicit nccl_comm(std::uint32_t id) : id_(id) {}
@@ -66,26 +69,27 @@ class nccl_comm {
   nccl_api::comm_ref handle() const { return handle_; }
   async_mutex& mutex() { return mutex_; }
 
-  /// Begins to create NCCL's communicator; `status` tells when it is ready.
+  /// Begins to create NCCL's communicator, which is ready when `status` returns success.
   void make(int ranks, const nccl_api::unique_id& unique, int rank) {
     check_nccl(nccl_api::make_comm(handle_, ranks, unique, rank), "ncclCommInitRankConfig");
   }
-  /// Returns the status of the last call and of what is in flight: success, in_progress, or an
-  /// error.
+  /// Returns in_progress if the last call has not been accepted yet, an error if a call or its work
+  /// has failed or was aborted, and success otherwise.
   nccl_api::status status() const {
-    if (!is_made()) return nccl_api::remote_error;  // another call has aborted the communicator
+    if (!is_made()) return nccl_api::remote_error;  // another call has aborted NCCL's communicator
     nccl_api::status state = nccl_api::success;
     const nccl_api::status result = nccl_api::async_error(handle_, state);
     return result != nccl_api::success ? result : state;
   }
-  /// Aborts what is in flight on the device, so that streams continue. The results of the aborted
-  /// calls are undefined.
+  /// Aborts the NCCL work that is in flight on the device, so that streams can continue, and frees
+  /// NCCL's communicator. The results of the aborted calls are undefined.
   void abort() noexcept {
     if (is_made()) (void)nccl_api::abort(std::exchange(handle_, {}));
   }
-  /// Takes the next step to destroy NCCL's communicator, without waiting. No more calls may be
-  /// made. Returns true when the communicator is destroyed, which happens when all that this rank
-  /// has sent has arrived, or after a second.
+  /// Takes the next step to destroy NCCL's communicator, without waiting. After the first call of
+  /// this function, no other call may be made on the communicator. Returns true if the communicator
+  /// is destroyed, and false if this function has to be called again because data that this rank
+  /// has sent may not have arrived. After a second, aborts the communicator and returns true.
   bool try_destroy() noexcept {
     if (!is_made()) return true;
     const auto now = std::chrono::steady_clock::now();
@@ -108,7 +112,8 @@ class nccl_comm {
   async_mutex mutex_;
 };
 
-/// The state that the calls of one rank share: a stream, memory, and NCCL's communicators.
+/// The state that the calls of one rank share: a stream, device memory, progress counters and
+/// NCCL's communicators.
 class nccl_context {
  public:
   explicit nccl_context(int device) : pool_(device), stream_(device) {}
@@ -116,9 +121,10 @@ class nccl_context {
   int device() const { return stream_.device(); }
   device_pool& pool() { return pool_; }
 
-  /// Returns the stream for a call's work, which is the caller's stream. If that is the default
-  /// stream, which all ranks of a process may share, returns a stream of this object that follows
-  /// it.
+  /// Returns the stream for the work of a call. This is the caller's stream, unless the caller's
+  /// stream is the default stream, which all ranks of a process may share. In that case returns a
+  /// stream of this object, which waits for the current work of the default stream. Throws if the
+  /// caller's stream is captured into a graph.
   stream_ref stream_for(stream_ref caller) {
     if (caller.handle != nullptr) {
       refuse_captured(caller);
@@ -128,9 +134,9 @@ class nccl_context {
     return stream_.ref();
   }
 
-  /// Returns NCCL's communicator for `comm`. Also destroys NCCL's communicators for communicators
-  /// of colls that no longer exist, because this rank has done its part of the calls that other
-  /// ranks may still run on them.
+  /// Returns the `nccl_comm` of `comm`, and creates it if there is none. Also destroys the
+  /// `nccl_comm` of each communicator of colls that no longer exists. Other ranks may still run
+  /// calls on these communicators, but this rank has done its part of those calls.
   nccl_comm& comm_of(const communicator_state& comm, const tag_matcher& matcher) {
     const auto is_destroyed = [&matcher](const std::unique_ptr<nccl_comm>& known) {
       return matcher.find(known->id()) == nullptr && known->try_destroy();
@@ -142,7 +148,8 @@ class nccl_context {
     return *comms_.emplace_back(std::make_unique<nccl_comm>(comm.id()));
   }
 
-  /// Returns a progress counter for one call, to which a stream writes how far its work has got.
+  /// Returns an unused progress counter, in which the stream of one call records how much of its
+  /// work is done. The caller must return the counter by `give`.
   progress_counter* take_counter() {
     if (free_.empty()) {
       const on_device guard(device());
@@ -184,7 +191,7 @@ class nccl_call {
     if (counter_ != nullptr) context_.give(counter_);
   }
 
-  /// Marks the beginning of the call's use of NCCL. From then on the destructor aborts NCCL's
+  /// Marks the beginning of the call's use of NCCL. From then on, the destructor aborts NCCL's
   /// communicator if the work is not done.
   void begin() { has_begun_ = true; }
   void choose_stream() {
@@ -195,7 +202,7 @@ class nccl_call {
   nccl_api::comm_ref handle() const { return comm_.handle(); }
   stream_ref work_stream() const { return queue_; }
 
-  /// Allocates device memory that lasts until the end of the call.
+  /// Returns `bytes` bytes of device memory, which stay valid until this object is destroyed.
   std::byte* scratch(std::size_t bytes) {
     return scratch_.emplace_back(context_.pool(), bytes).data();
   }
@@ -204,13 +211,13 @@ class nccl_call {
       check(api::copy(dest, source, bytes, queue_), "cudaMemcpyAsync");
   }
   /// Runs `calls()`, which calls NCCL, while the communicator's device is the thread's current
-  /// device. This is needed because for a single rank NCCL uses the current device.
+  /// device. This is necessary because NCCL uses the current device if there is only one rank.
   template <class Calls>
   void enqueue(const Calls& calls) const {
     const on_device guard(context_.device());
     calls();
   }
-  /// Does the same as `enqueue`, and encloses the calls in an NCCL group.
+  /// Does the same as `enqueue`, but makes the calls in one NCCL group.
   template <class Calls>
   void grouped(const Calls& calls) const {
     const on_device guard(context_.device());
@@ -225,7 +232,7 @@ class nccl_call {
     group.open = false;
     check_nccl(nccl_api::group_end(), "ncclGroupEnd");
   }
-  /// Enqueues a reduction by a kernel of colls.
+  /// Enqueues a reduction that a kernel of colls performs.
   void fold(const reduction& op, device_pass pass) const {
     if (pass.count == 0) return;
     const on_device guard(context_.device());
@@ -234,7 +241,8 @@ class nccl_call {
   }
 
   /// The operation of `co_await accepted()`, which completes when NCCL has accepted the last call.
-  /// Until then no other call may be made on the communicator.
+  /// Until then no other call may be made on NCCL's communicator. Throws if the last call or the
+  /// communicator of colls has failed.
   class accept_wait;
   struct accept_request {
     using operation = accept_wait;
@@ -242,8 +250,8 @@ class nccl_call {
   };
   accept_request accepted() { return {this}; }
 
-  /// The operation of `co_await finished(net)`, which completes when the stream has done all that
-  /// was enqueued.
+  /// The operation of `co_await finished(net)`, which completes when the stream has done all work
+  /// that was enqueued before. Throws if the communicator of colls has failed.
   template <class Channel>
   class finish_wait;
   template <class Channel>
@@ -290,8 +298,8 @@ class nccl_call::accept_wait : polled_condition {
     return good || (state_ != nccl_api::in_progress && filter_.is_final(state_));
   }
   bool poll() noexcept override {
-    // The failure of the communicator is checked first, because NCCL may stay in progress forever
-    // if a peer has died.
+    // The failure of the communicator of colls is checked first, because NCCL may return
+    // in_progress forever if a peer has died.
     if (!call_.record_.communicator->failed() && !is_accepted()) return false;
     done_->post();
     return true;
@@ -310,8 +318,8 @@ class nccl_call::finish_wait : polled_condition, completion {
       : call_(*wanted.call),
         net_(wanted.net),
         wait_({call_.context_.device(), call_.queue_, call_.counter_}) {}
-  /// Aborts before `wait_` is destroyed, because `wait_` waits for the stream, which would not
-  /// continue otherwise.
+  /// Aborts NCCL's communicator if the stream has not done its work. The destructor of `wait_`
+  /// waits for the stream, which might never continue otherwise.
   ~finish_wait() {
     if (wait_.is_awaited()) call_.comm_.abort();
   }
@@ -321,7 +329,7 @@ class nccl_call::finish_wait : polled_condition, completion {
     bind(
         [](completion& self) noexcept {
           auto& operation = static_cast<finish_wait&>(self);
-          if (operation.done_ == nullptr) return;  // already completed by a communicator failure
+          if (operation.done_ == nullptr) return;  // a failure of the communicator has completed it
           operation.on_stream_done();
           std::exchange(operation.done_, nullptr)->run();
         },
@@ -339,8 +347,9 @@ class nccl_call::finish_wait : polled_condition, completion {
   }
 
  private:
-  /// Revokes the operation on all ranks if the stream has failed, so that concurrent waits fail
-  /// too.
+  /// Called when `wait_` has completed, or when the wait is given up because of a failure. If the
+  /// stream has done its work, marks the call as finished. If the stream has failed, revokes the
+  /// operation on all ranks, so that concurrent waits fail too.
   void on_stream_done() noexcept {
     try {
       wait_.result();

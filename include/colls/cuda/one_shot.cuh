@@ -3,13 +3,15 @@
 #pragma once
 
 // one_shot: all_reduce of short vectors by kernels, for ranks that each have a GPU of their own.
-// Each rank's kernel writes its input into the peer buffers of all ranks, sets its flags there, and
-// reduces what the ranks have written into its own buffers. In one shot each rank reduces the whole
-// vector. In two shots each rank reduces a share of the vector and writes the result to all ranks.
+// Each rank's kernel writes the rank's input into the peer buffers (peer_buffers.hpp) of all ranks
+// and sets its flags there. When all ranks have set their flags in the kernel's own peer buffers,
+// the kernel reduces the data there. In the one-shot algorithm each rank reduces the whole vector.
+// In the two-shot algorithm each rank reduces a share of the vector and writes the result into the
+// peer buffers of all ranks.
 //
-// A kernel polls flags only for a limited time. Then it returns, and the CPU launches it again. The
-// next launch skips what the rank's own flags show to be done. So a kernel never blocks a GPU,
-// whatever the peers do.
+// A kernel polls flags only for a limited time. If some flags are still not set, the kernel
+// returns, and the CPU launches it again. The new launch skips the steps that the rank's own flags
+// show to be done. Therefore a kernel never blocks a GPU, whatever the peers do.
 
 #include <colls/cuda/peer_buffers.hpp>
 #include <colls/cuda/reduce.cuh>
@@ -20,14 +22,15 @@ namespace colls::cuda {
 
 namespace detail {
 
-/// The body of the kernel, for one thread of a block. `Fold` reduces the inputs in rank order.
+/// The body of the kernel. `operator()` does the work of one thread of a block. The template
+/// parameter `Fold` reduces the inputs in rank order.
 template <class T, class Op, class Fold, std::size_t Ranks>
 struct one_shot {
   std::byte* buffers[Ranks];
   const T* in;
   T* out;
   std::size_t count;
-  std::size_t piece;  // elements of each block that one rank reduces
+  std::size_t piece;  // the number of elements of each block that one rank reduces
   std::size_t blocks;
   bool is_two_shot;
   std::size_t rank;
@@ -86,13 +89,14 @@ struct one_shot {
                                          const Block& block) const {
     return peer_buffers::flags(buffers[r], sequence, phase, block.number());
   }
-  /// Returns where rank `source` writes the part of its input that rank `r` reduces.
+  /// Returns the address in the peer buffers of rank `r` to which rank `source` writes the part of
+  /// its input that rank `r` reduces.
   template <class Block>
   COLLS_HOST_DEVICE T* input(std::size_t r, std::size_t source, const Block& block) const {
     return data(r) + (source * blocks + block.number()) * piece;
   }
-  /// Returns where rank `r` receives the results of a block from all ranks. The results are stored
-  /// after the inputs.
+  /// Returns the address in the peer buffers of rank `r` to which all ranks write their results for
+  /// a block. The results are stored after the inputs.
   template <class Block>
   COLLS_HOST_DEVICE T* sums(std::size_t r, const Block& block) const {
     return data(r) + Ranks * blocks * piece + block.number() * block_elements();
@@ -122,7 +126,8 @@ struct one_shot {
     fold(block.thread(), block.threads());
   }
 
-  /// Sets this rank's flag on all ranks, after the block's threads have written all their data.
+  /// Sets this rank's flag in the peer buffers of all ranks, after all threads of the block have
+  /// written their data.
   COLLS_ANYWHERE
   template <class Block>
   COLLS_HOST_DEVICE void signal_all(Block& block, std::size_t phase) const {
@@ -131,8 +136,9 @@ struct one_shot {
       block.signal(flags(r, phase, block) + rank, sequence);
     }
   }
-  /// Polls the flags of all ranks until they are set. Returns false if they are not set after
-  /// `max_polls` polls. The result is equal for all threads of the block.
+  /// Polls the flags of all ranks in this rank's peer buffers until all flags are set. Returns
+  /// false if some flag is still not set after `max_polls` polls. The result is equal for all
+  /// threads of the block.
   COLLS_ANYWHERE
   template <class Block>
   COLLS_HOST_DEVICE bool await_all(Block& block, std::size_t phase) const {
@@ -152,7 +158,7 @@ struct one_shot {
     if (block.thread() == 0) block.signal(timed_out, sequence);
   }
 
-  /// Copies `size` elements to each of dest(0), ..., dest(copies - 1), which have the same
+  /// Copies `size` elements to each of dest(0), ..., dest(copies - 1), which must all have the same
   /// alignment.
   COLLS_ANYWHERE
   template <class Block, class Dest>
@@ -205,7 +211,7 @@ __global__ void __launch_bounds__(256) run_blocks(Kernel kernel) {
 #pragma GCC visibility pop
 #endif
 
-/// A block of one thread that runs on the CPU.
+/// A block of one thread that runs on the CPU, for tests without a GPU.
 class cpu_block {
  public:
   explicit cpu_block(std::size_t number) : number_(number) {}
@@ -244,7 +250,8 @@ void launch_blocks(const Kernel& kernel, std::size_t blocks, stream_ref stream) 
 }
 
 /// The division of a vector into blocks and pieces. No pack (the unit of vectorised access) is
-/// split. A block has about 4 KiB unless that takes more than the maximum number of blocks.
+/// split. A block has about 4 KiB, or more if the number of blocks would exceed the maximum
+/// otherwise.
 struct one_shot_layout {
   std::size_t piece;
   std::size_t blocks;

@@ -4,7 +4,7 @@
 
 // peer_group: the ranks of a communicator, each on a GPU of its own, whose kernels write into each
 // other's peer buffers (one_shot.cuh). An all_reduce of a short vector then takes one kernel
-// launch, before which the ranks need not exchange messages.
+// launch, before which the ranks exchange no messages.
 
 #include <colls/algorithm/multi_send_recv.hpp>
 #include <colls/cuda/async_mutex.hpp>
@@ -18,27 +18,28 @@ namespace colls::cuda {
 
 static_assert(guard_page::operation_slots == peer_buffers::slots);
 
-/// The message that each rank sends to all others before the first all_reduce of the peer group.
+/// The message that each rank sends to all others while the peer group is set up.
 struct peer_group_info {
   peer_info peer;
-  std::int64_t blocks = 0;  // the maximum number of thread blocks that run at a time
+  std::int64_t blocks = 0;  // the number of thread blocks that the device can run at a time
 };
 
-/// The peer buffers of a rank, and pinned memory in which its kernels report that they stopped
-/// waiting.
+/// A rank's own peer buffers, and the pinned memory in which the rank's kernels report that they
+/// stopped waiting for flags.
 struct own_buffers {
   std::shared_ptr<std::byte> memory;
   pinned_buffer<std::uint64_t> timed_out;
 };
 
 /// A pool of a rank's unused peer buffers. They are kept for the next communicator instead of being
-/// freed, because freeing memory may wait for the whole device, including a stream that waits for
-/// another call.
+/// freed, because freeing device memory may wait for all streams of the device, and one of these
+/// streams may be waiting for another call.
 class own_buffer_pool {
  public:
   explicit own_buffer_pool(ipc_peers& peers) : peers_(peers) {}
 
-  /// Returns unused buffers, or allocates new ones if there are none. Throws if there is no memory.
+  /// Returns unused buffers. Allocates new ones if there are none, and throws if the allocation
+  /// fails.
   own_buffers take() {
     if (free_.empty()) {
       free_.reserve(++total_);  // so that `give` cannot fail
@@ -81,13 +82,13 @@ class peer_group {
   /// Returns the mutex that a call holds while it sets up the group. Later calls wait for this
   /// mutex.
   async_mutex& setup_mutex() { return setup_mutex_; }
-  /// Returns the mutex that a call holds while it uses the slot of this sequence number.
+  /// Returns the mutex that the call with this sequence number holds while it uses its slot.
   async_mutex& slot_mutex(std::uint64_t sequence) {
     return slot_mutexes_[sequence % peer_buffers::slots];
   }
 
-  /// Sets up the group. Afterwards the group is either ready or refused, with the same outcome on
-  /// all ranks.
+  /// Sets up the group. Afterwards the group is either ready or refused (unusable). The outcome is
+  /// the same on all ranks.
   template <channel Channel>
   task<> make(Channel net) {
     {
@@ -127,8 +128,9 @@ class peer_group {
     if (!can_use) release();
   }
 
-  /// Enters the guards of all peers. Must be called before the first launch of an all_reduce.
-  /// Returns false if a peer no longer exposes its buffers.
+  /// Enters the guards (access_guard.hpp) of all peers for an all_reduce on the stream `queue`.
+  /// Must be called before the first kernel launch of the all_reduce. Returns false if a peer no
+  /// longer exposes its buffers. `leave` must be called in either case.
   bool enter(std::uint64_t sequence, stream_ref queue) {
     for_each_peer([&](int rank) {
       guards_[index(rank)].enter(slot_index(rank_, sequence), peers_.process(), queue, 0, sequence);
@@ -140,18 +142,19 @@ class peer_group {
     });
     return all_open;
   }
-  /// Leaves the guards of all peers. Must be called when the stream has no work of this all_reduce
-  /// any more.
+  /// Leaves the guards of all peers. Must be called when the stream has done all its work for this
+  /// all_reduce.
   void leave(std::uint64_t sequence) {
     for_each_peer([&](int rank) { guards_[index(rank)].leave(slot_index(rank_, sequence), 0); });
   }
   bool has_timed_out(std::uint64_t sequence) const {
     return __atomic_load_n(timed_out(sequence), __ATOMIC_ACQUIRE) == sequence;
   }
-  /// Marks the all_reduce as finished. Must be called when this rank has its result.
+  /// Marks the all_reduce as finished on this rank, which the peers can see. Must be called when
+  /// this rank has its result.
   void finish(std::uint64_t sequence) { guard_->finish(sequence); }
-  /// Returns whether each peer either still exposes its buffers or no longer needs them for this
-  /// all_reduce.
+  /// Returns whether the kernel may be launched again. Returns false if a peer has not finished
+  /// this all_reduce and no longer exposes its buffers.
   bool can_retry(std::uint64_t sequence) {
     bool can_all = true;
     for_each_peer([&](int rank) {
@@ -166,8 +169,8 @@ class peer_group {
     constexpr unsigned max_polls = 1000;
     const on_device guard(peers_.work_stream().device());
     __atomic_store_n(timed_out(sequence), 0, __ATOMIC_RELAXED);
-    // A peer that has finished needs nothing more from this rank and may have freed its buffers, so
-    // the kernel gets no pointer to them.
+    // A peer that has finished needs nothing more from this rank and may have freed its buffers.
+    // Therefore the kernel gets no pointer to the buffers of that peer.
     std::vector<std::byte*> buffers = buffers_;
     for_each_peer([&](int rank) {
       if (guards_[index(rank)].has_finished(sequence)) buffers[index(rank)] = nullptr;
@@ -228,8 +231,9 @@ class peer_group {
                                             peers_.process());
     return true;
   }
-  /// Exposes this rank's buffers. Sends their descriptor, which peers must receive before this
-  /// rank's info.
+  /// Exposes this rank's buffers and describes them in `own()`. Sends a descriptor of the buffers
+  /// to each peer. Must be called before `own()` is sent, because a peer that has received `own()`
+  /// expects that the descriptor has arrived.
   void expose_buffers() {
     const on_device guard(peers_.work_stream().device());
     own().peer.epoch = guard_->open();
@@ -250,8 +254,9 @@ class peer_group {
       pool_.give(std::move(own_buffers_));
     } else {
       log_warn("rank %d leaves memory to a rank that may still write there", peers_.rank());
-      // Memory that is shared by a descriptor can be freed, because peers in other processes keep
-      // their mappings. Other memory is leaked, so that a late write does no harm.
+      // A peer may still write to the memory. If all peers have mapped it by a descriptor, it can
+      // be freed, because their mappings keep it in existence. Otherwise the memory is leaked, so
+      // that a late write does no harm.
       if (!peers_keep_mapping()) (void)new own_buffers(std::move(own_buffers_));
     }
     own_buffers_ = {};
@@ -269,7 +274,7 @@ class peer_group {
     for_each_peer([&](int rank) {
       const peer_info& peer = infos_[index(rank)].peer;
       guards_[index(rank)] = access_guard_view(peer.guard, slots);
-      refusal refused;  // the `ipc_operation` that runs instead reports it
+      refusal refused;  // not logged here, because `ipc_operation` logs it
       buffers_[index(rank)] = peers_.map_buffer(peer, peer.in, true, mappings_, refused);
       all_mapped &= guards_[index(rank)] && buffers_[index(rank)] != nullptr;
     });
@@ -298,7 +303,7 @@ class peer_groups {
  public:
   explicit peer_groups(ipc_peers& peers) : peers_(peers), pool_(peers) {}
 
-  /// Returns the group of `comm`, which is made if it does not exist, and destroys the groups of
+  /// Returns the group of `comm`, and creates it if there is none. Also destroys the groups of
   /// communicators that no longer exist.
   peer_group& find_or_make(const communicator_state& comm, const tag_matcher& matcher) {
     const auto has_ended = [&matcher](const std::unique_ptr<peer_group>& group) {
@@ -318,7 +323,7 @@ class peer_groups {
   std::vector<std::unique_ptr<peer_group>> groups_;
 };
 
-/// An operation that completes when the driver polls next.
+/// An operation that completes when the driver (the event loop) polls the next time.
 class next_poll : polled_condition {
  public:
   struct request {
@@ -340,8 +345,8 @@ class next_poll : polled_condition {
   completion* done_ = nullptr;
 };
 
-/// One rank's part in one all_reduce. The destructor waits until the stream has done the call's
-/// work.
+/// One rank's part in one all_reduce of a peer group. The destructor waits until the stream has
+/// done the work of the call.
 template <channel Channel>
 class one_shot_call {
  public:
@@ -354,9 +359,9 @@ class one_shot_call {
     leave();
   }
 
-  /// Runs the all_reduce after the work that the stream already has. Concurrently all ranks
-  /// exchange messages. The messages carry the fingerprint (a hash) of the call, and so show that
-  /// all ranks have made the same call. No kernel waits for these messages.
+  /// Performs the all_reduce after the work that the stream already has. Concurrently, all ranks
+  /// exchange empty messages. The headers of these messages contain a fingerprint (a hash) of the
+  /// call, which shows whether all ranks have made the same call. No kernel waits for the messages.
   task<> run(const reduction& op, any_buffer in, any_buffer out, bool is_two_shot) {
     const bool is_open = group_.enter(sequence_, queue_.ref());
     has_entered_ = true;
@@ -364,9 +369,10 @@ class one_shot_call {
       return multi_send_recv::exchange_with_all(net_.lane(lane), const_bytes(), nullptr);
     };
     if (!is_open) {
-      // A peer no longer exposes its buffers, and will revoke the operation. Until then this rank
-      // waits. The first exchange completes if that peer has already sent its message. The second
-      // exchange cannot complete, because that peer sends no message on its lane.
+      // A peer has failed, no longer exposes its buffers, and will revoke the operation. This rank
+      // waits until the revocation aborts one of the two exchanges. The first exchange may
+      // complete, because the peer may have sent its message before it failed. The second cannot
+      // complete, because that peer sends nothing on `unused_lane`.
       leave();
       co_await exchange(6);
       co_await exchange(unused_lane);
@@ -376,7 +382,7 @@ class one_shot_call {
       co_await next_poll::request();
       const communicator_state& comm = *net_.record().communicator;
       if (comm.failed()) throw error(comm.reason());
-      if (has_entered_ && !group_.can_retry(sequence_)) leave();  // the peer's revoke tells why
+      if (has_entered_ && !group_.can_retry(sequence_)) leave();  // the peer revokes the operation
       if (has_entered_) co_await attempt(op, in, out, is_two_shot);
     }
     group_.finish(sequence_);
@@ -395,7 +401,7 @@ class one_shot_call {
       group_.launch(op, in, out, sequence_, is_two_shot, queue_.ref());
       co_await queue_.reached();
     } catch (const error& thrown) {
-      net_.revoke(thrown.record());  // first, so that the concurrent exchange fails too
+      net_.revoke(thrown.record());  // aborts the concurrent exchange too
       throw;
     }
   }
@@ -407,8 +413,10 @@ class one_shot_call {
   bool has_entered_ = false;
 };
 
-/// Afterwards `out` holds the reduction of `in` over all ranks. `queue` must already follow the
-/// caller's stream. Returns false, on all ranks, if the peer group could not be set up.
+/// Performs an all_reduce by the kernels of `group`. Afterwards `out` holds the reduction of `in`
+/// over all ranks. `queue` must already follow (wait for the work of) the caller's stream. Returns
+/// true if the all_reduce was performed. Returns false on all ranks if the peer group cannot be
+/// used.
 template <channel Channel>
 task<bool> one_shot_all_reduce(Channel net, peer_group& group, stream& queue, any_buffer in,
                                any_buffer out, const reduction& op) {

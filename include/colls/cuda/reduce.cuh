@@ -29,12 +29,13 @@ namespace colls::cuda {
 
 namespace detail {
 
-/// The unit of a thread's vectorised loads and stores.
+/// The unit of the vectorised loads and stores of a thread.
 struct alignas(16) quad {
   std::uint32_t words[4];
 };
 
-/// Stores a quad by one instruction, because the compiler would store some quads word by word.
+/// Stores a quad with one instruction. The compiler would split some assignments of a quad into
+/// stores of single words.
 COLLS_HOST_DEVICE inline void store(quad* dest, const quad& value) {
 #ifdef __CUDA_ARCH__
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(dest)),
@@ -51,8 +52,9 @@ COLLS_HOST_DEVICE constexpr std::size_t elements_of_pack() {
   while (bytes % sizeof(quad) != 0) bytes += sizeof(T);
   return bytes <= 64 ? bytes / sizeof(T) : 0;
 }
-/// The least number of elements whose total size is a multiple of a quad, or 0 if that size exceeds
-/// 64 bytes. If it is 0, kernels load and store elements one by one.
+/// The smallest number of elements whose total size is a multiple of the size of a quad, or 0 if
+/// this total size exceeds 64 bytes. If `pack_size` is 0, kernels load and store elements one by
+/// one.
 template <class T>
 inline constexpr std::size_t pack_size = elements_of_pack<T>();
 
@@ -63,9 +65,9 @@ union pack {
   T elements[pack_size<T>];
 };
 
-/// Converts an element to the type in which elements are combined; `narrow` converts it back. Both
-/// use an instruction of the GPU if it has one for the conversion. The instruction then determines
-/// the bits of a NaN.
+/// Converts an element to `Compute`, the type in which elements are combined. `narrow` converts a
+/// result back. Both functions use a GPU instruction for the conversion if there is one. That
+/// instruction then determines the bits of a NaN.
 COLLS_ANYWHERE
 template <class Compute, class T>
 COLLS_HOST_DEVICE Compute widen(const T& x) {
@@ -98,8 +100,8 @@ COLLS_HOST_DEVICE T narrow(const Compute& x) {
   return static_cast<T>(x);
 }
 
-/// Calls the operation. In device code this function is `__device__`, so an operation that runs
-/// only on the CPU does not compile.
+/// Returns `op(left, right)`. In device code this function is `__device__`, so that an operation
+/// that can only be called on the CPU causes a compile error.
 #ifdef __CUDA_ARCH__
 template <class Compute, class Op>
 __device__ Compute combine(const Op& op, const Compute& left, const Compute& right) {
@@ -112,16 +114,18 @@ Compute combine(const Op& op, const Compute& left, const Compute& right) {
 }
 #endif
 
-/// Whether a kernel also applies `op.prepare` to every input and `op.finish` to every result.
+/// The steps that a kernel performs in addition to combining elements: whether it applies
+/// `op.prepare` to every input and `op.finish` to every result.
 struct stages {
   bool prepare = false;
   int finish = 0;  // the number of ranks, or 0 if the result is not finished
 };
 
-/// The body of the kernel, for one of `threads` threads. Computes out[i] = in[0][i] (+) in[1][i]
-/// (+) ... for the thread's share of the elements, and writes the result to `second` as well.
-/// Combines elements in type Compute and rounds once. `out` may be an input, because the same
-/// thread first reads an element of all inputs and then writes the result.
+/// The body of the kernel. `operator()` does the work of one of `threads` threads: for its share of
+/// the elements, it computes out[i] = in[0][i] (+) in[1][i] (+) ..., where (+) is `op`, and also
+/// writes the result to `second` if there is one. Elements are combined in the type `Compute`, and
+/// the result is rounded once. `out` may be an input, because a thread reads an element of all
+/// inputs before it writes that element of the result.
 template <class T, class Compute, class Op, std::size_t Inputs>
 struct fold {
   static_assert(Inputs >= 1 && Inputs <= 8, "colls: a kernel folds 1 to 8 inputs");
@@ -133,8 +137,8 @@ struct fold {
   Op op;
   stages extra;
 
-  /// Returns the number of elements before the first one at which all pointers are aligned to a
-  /// quad. Returns SIZE_MAX if there is no such element.
+  /// Returns the least n for which element n of every array is aligned to a quad. Returns SIZE_MAX
+  /// if there is no such n.
   COLLS_HOST_DEVICE std::size_t head() const {
     if constexpr (pack_size<T> == 0) return SIZE_MAX;
     const auto misalignment = [](const T* pointer) {
@@ -157,8 +161,8 @@ struct fold {
       if (before < count) {
         constexpr std::size_t size = pack_size<T>;
         const std::size_t packs = (count - before) / size;
-        // Several loads are in flight before the first loaded value is used, to reach the memory's
-        // bandwidth.
+        // A thread issues several loads before it uses the first loaded value. This is needed to
+        // reach the bandwidth of the memory.
         constexpr std::size_t batch = Inputs <= 2 ? 4 : Inputs <= 4 ? 2 : 1;
         std::size_t index = thread;
         for (; index + (batch - 1) * threads < packs; index += batch * threads) {
@@ -256,16 +260,16 @@ struct fold {
     }
   }
 
-  /// Constructs a copy instead of assigning, because T is trivially copyable but perhaps not
-  /// assignable.
+  /// Writes `value` to `dest`. Constructs a copy there instead of assigning, because T is trivially
+  /// copyable but may not be assignable.
   COLLS_HOST_DEVICE static void put(T& dest, const T& value) {
     new (static_cast<void*>(&dest)) T(value);
   }
 };
 
 #ifdef __CUDACC__
-// The kernels are hidden symbols, so that two shared libraries with the same kernel each use their
-// own.
+// The kernels are hidden symbols, so that each of two shared libraries that contain the same kernel
+// uses its own copy.
 #pragma GCC visibility push(hidden)
 template <class Kernel>
 __global__ void __launch_bounds__(256) run(Kernel kernel) {
@@ -274,8 +278,9 @@ __global__ void __launch_bounds__(256) run(Kernel kernel) {
 #pragma GCC visibility pop
 #endif
 
-/// Returns the number of blocks of `size` threads that a multiprocessor runs at a time. Determines
-/// the number only once, for the device that is current at that time.
+/// Returns the number of blocks of `size` threads of the kernel `Kernel` that a multiprocessor can
+/// run at a time. Only the first call determines the number, for the device that is current then.
+/// Returns 8 in tests without CUDA.
 template <class Kernel>
 std::size_t resident_blocks([[maybe_unused]] std::size_t size) {
 #ifdef __CUDACC__
@@ -293,7 +298,7 @@ std::size_t resident_blocks([[maybe_unused]] std::size_t size) {
 }
 
 /// Launches the kernel with enough threads for `work` items, but with at most as many blocks as the
-/// device runs at a time.
+/// device can run at a time.
 template <class Kernel>
 void launch(const Kernel& kernel, std::size_t work, stream_ref stream) {
   static_assert(std::is_trivially_copyable_v<Kernel>);
@@ -341,7 +346,8 @@ void require_disjoint(const T* first, const T* second, std::size_t count) {
   throw error(errc::invalid_argument, "device buffers of a reduction overlap in part");
 }
 
-/// Does the same as `reduce_into`, for buffers that are known to be in the device's memory.
+/// Does the same as `reduce_into`, but does not check that the buffers are in the device's memory.
+/// `extra` selects additional steps.
 template <class T, class Op, std::size_t Inputs>
 void fold_into(device_span<T> out, const std::array<const T*, Inputs>& inputs, const Op& op,
                stream_ref stream, T* second, stages extra) {
@@ -375,13 +381,13 @@ void fold_into(device_span<T> out, const std::array<const T*, Inputs>& inputs, c
 
 namespace colls {
 
-/// Enqueues out[i] = inputs[0][i] (+) inputs[1][i] (+) ..., from left to right, on a stream. The
-/// result is also written to `second` unless that is null. All buffers must be in memory of the
-/// thread's current device and have out.size() elements. `out` and `second` may be inputs. The
-/// buffers must stay alive until the stream has done the work. Sums of half-precision types are
-/// computed in float and rounded once. Throws `errc::invalid_argument` before anything is launched
-/// if the arguments are invalid, for example if a buffer is in host memory or in memory of another
-/// device.
+/// Enqueues on `stream` the reduction out[i] = inputs[0][i] (+) inputs[1][i] (+) ..., where (+) is
+/// `op`, from left to right. If `second` is not null, the result is also written to `second`. All
+/// buffers must have out.size() elements and be in the memory of the thread's current device. `out`
+/// and `second` may each be one of the inputs. The buffers must stay alive until the stream has
+/// done the work. Sums of half-precision types are computed in float and rounded once. If an
+/// argument is invalid, for example a buffer in host memory or in the memory of another device,
+/// throws `errc::invalid_argument` and launches nothing.
 template <class T, class Op, std::size_t Inputs>
 void reduce_into(device_span<T> out, const std::array<const T*, Inputs>& inputs, const Op& op,
                  stream_ref stream, T* second = nullptr) {
@@ -401,8 +407,8 @@ void reduce_into(device_span<T> out, const std::array<const T*, Inputs>& inputs,
 
 namespace detail {
 
-/// Calls use(n), where n is a compile-time constant from First to 8, so that a kernel is compiled
-/// for each value.
+/// Calls `use` with the value `n` as a compile-time constant, so that a kernel is compiled for each
+/// possible value. `n` must be in the range from `First` to 8.
 template <std::size_t First, class Use>
 void with_count(std::size_t n, const Use& use) {
   if constexpr (First < 8) {

@@ -3,8 +3,8 @@
 #pragma once
 
 // runtime_api: wrappers of all functions of the CUDA runtime and driver that colls calls, except
-// kernel launches. If COLLS_CUDA_STAND_IN is defined, a test links a stand-in (a fake) for them and
-// needs no CUDA header.
+// kernel launches. If COLLS_CUDA_STAND_IN is defined, the wrappers are only declared; a test then
+// links a fake implementation of them and needs no CUDA header.
 
 #include <colls/base/buffer.hpp>
 
@@ -22,7 +22,7 @@
 
 namespace colls::cuda::api {
 
-/// A status with the values of cudaError_t.
+/// A status of CUDA, with the values of cudaError_t.
 using status = int;
 inline constexpr status success = 0;
 inline constexpr status invalid_value = 1;
@@ -52,14 +52,14 @@ struct event_ref {
   void* handle = nullptr;
 };
 
-/// An allocation of cudaMalloc. Its number differs from the number of any earlier allocation at the
-/// same address.
+/// An allocation of device memory. Its number differs from the number of any earlier allocation at
+/// the same address.
 struct allocation {
   std::byte* base = nullptr;
   std::size_t size = 0;
   std::uint64_t number = 0;
 };
-/// A handle by which another process of this machine opens an allocation.
+/// A handle with which another process on this machine can open an allocation (a CUDA IPC handle).
 struct memory_handle {
   std::byte words[64] = {};
 };
@@ -67,8 +67,8 @@ struct memory_handle {
 struct physical {
   unsigned long long handle = 0;
 };
-/// An identifier of a device that is the same in all processes, even if they number their devices
-/// differently.
+/// An identifier of a device. It is equal in all processes, even if the processes number their
+/// devices differently.
 struct device_id {
   std::byte words[16] = {};
   friend bool operator==(const device_id&, const device_id&) = default;
@@ -81,15 +81,16 @@ status count_processors(int device, int& count);
 status identify(int device, device_id& id);
 /// Lets the current device access memory that this process has allocated on another device.
 status enable_peer_access(int device);
-/// Sets `used` to whether this process has used a device, which may then have unfinished work.
+/// Sets `used` to whether this process has used `device`. If it has, the device may have unfinished
+/// work.
 status is_in_use(bool& used, int device);
 /// Sets `can` to whether `device` can access the memory of `other`.
 status can_access_peer(bool& can, int device, int other);
-/// Sets `rank` to the performance rank of a device's link to another device. Links of equal
+/// Sets `rank` to the performance rank of the link from `device` to `other`. Links of equal
 /// performance have the same rank.
 status link_rank(int& rank, int device, int other);
-/// Sets `node` to the NUMA node to which a device is attached, or to -1 if CUDA does not tell or
-/// there is only one node.
+/// Sets `node` to the NUMA node to which `device` is attached. Sets `node` to -1 if CUDA cannot
+/// tell or there is only one node.
 status host_node(int& node, int device);
 /// Waits for the work of all streams of the current device.
 status synchronize_device();
@@ -101,77 +102,81 @@ status release(void* memory);
 /// Allocates page-locked memory that is mapped into the address space of all devices.
 status allocate_pinned(void*& memory, std::size_t bytes);
 status release_pinned(void* memory);
-/// Page-locks existing memory and maps it for devices, until `unpin`. Returns not_supported if
-/// devices would see the memory at another address.
+/// Page-locks existing host memory and makes it accessible to devices until `unpin` is called.
+/// Returns not_supported if devices would see the memory at another address.
 status pin(void* memory, std::size_t bytes);
 status unpin(void* memory);
 status locate(const void* memory, location& found);
 
 status find_allocation(const void* memory, allocation& found);
-/// Sets `shared` to the handle by which other processes open the allocation at `base`.
+/// Sets `shared` to the handle with which other processes can open the allocation at `base`.
 status share(memory_handle& shared, void* base);
-/// Maps an allocation of another process for the current device. An allocation cannot be opened
-/// again while it is open.
+/// Maps an allocation of another process for the current device and sets `base` to its address. An
+/// allocation that is open cannot be opened again before it is closed.
 status open(void*& base, const memory_handle& shared);
 status close(void* base);
 
 /// Sets `can` to whether physical memory of a device can be exported to other processes as file
 /// descriptors.
 status can_export(bool& can, int device);
-/// Sets `bytes` to the granularity of the sizes of exportable memory.
+/// Sets `bytes` to the granularity of exportable memory: the size of such memory must be a multiple
+/// of it.
 status find_granularity(std::size_t& bytes, int device);
 /// Allocates physical memory. The memory exists until all processes have dropped its handles,
 /// closed its descriptors and unmapped it.
 status make_physical(physical& memory, std::size_t bytes, int device);
 status export_physical(int& file, physical memory);
-/// Imports memory that any process has exported. The caller still owns the descriptor.
+/// Sets `memory` to a handle of the memory that `file` refers to, which any process may have
+/// exported. The caller still owns the descriptor `file`.
 status import_physical(physical& memory, int file);
 status drop_physical(physical memory);
-/// Reserves a range of addresses, to which no memory is mapped yet.
+/// Reserves a range of addresses to which no memory is mapped yet.
 status reserve(void*& addresses, std::size_t bytes);
 status unreserve(void* addresses, std::size_t bytes);
-/// Maps memory at reserved addresses. No device may access the mapping before `set_access`. `unmap`
-/// does not wait for pending work.
+/// Maps `memory` at reserved addresses. Devices cannot access the mapping before `set_access` is
+/// called. `unmap` does not wait for pending work.
 status map(void* addresses, std::size_t bytes, physical memory);
 status unmap(void* addresses, std::size_t bytes);
 status set_access(int device, void* addresses, std::size_t bytes);
 
-/// Makes a stream that does not synchronize with the default stream.
+/// Creates a stream that does not synchronize with the default stream.
 status make_stream(stream_ref& stream);
 status destroy_stream(stream_ref stream);
-/// Returns success if all work of a stream is done, not_ready if some is not, or the error that
-/// occurred.
+/// Returns success if all work of the stream is done, not_ready if some of it is not done, or the
+/// error that has occurred.
 status query(stream_ref stream);
 status synchronize(stream_ref stream);
-/// Sets `captured` to whether work given to a stream is captured into a graph. For the default
-/// stream, also sets it to true if that stream may not be used because it would wait for a stream
-/// that is captured.
+/// Sets `captured` to whether work that is given to `stream` is captured into a graph. Also sets it
+/// to true if `stream` is the default stream and cannot be used now, because it would have to wait
+/// for a stream that is being captured.
 status is_captured(bool& captured, stream_ref stream);
-/// Sets `device` to the device of a stream other than the default stream. Returns not_supported if
-/// CUDA does not tell.
+/// Sets `device` to the device of `stream`, which must not be the default stream. Returns
+/// not_supported if CUDA cannot tell.
 status device_of(int& device, stream_ref stream);
 
 status make_event(event_ref& event);
 status destroy_event(event_ref event);
 status record(event_ref event, stream_ref stream);
-/// Makes work that is enqueued on the stream after this call wait for the event's last record.
+/// Makes all work that is given to `stream` after this call wait for the work that the last
+/// `record` of `event` marked.
 status wait(stream_ref stream, event_ref event);
 
 status copy(void* dest, const void* source, std::size_t bytes, stream_ref stream);
-/// Enqueues a fill of memory with zero bytes.
+/// Enqueues a memset of `bytes` bytes to zero.
 status clear(void* dest, std::size_t bytes, stream_ref stream);
-/// Enqueues a write of `value` to pinned memory, ordered after all earlier writes of the stream.
-/// Returns not_supported if the device cannot do this.
+/// Enqueues a write of `value` to pinned memory. The write is ordered after all earlier writes of
+/// the stream. Returns not_supported if the device cannot do this.
 status write(std::uint32_t* pinned, std::uint32_t value, stream_ref stream);
 /// Reads pinned memory with acquire order.
 std::uint32_t read(const std::uint32_t* pinned);
-/// Enqueues a call of `function` by a thread of the driver. The function must make no CUDA call.
+/// Enqueues a call of `function(argument)` by a thread of the CUDA driver. The function must not
+/// call CUDA.
 status call(void (*function)(void*), void* argument, stream_ref stream);
 
 #ifdef COLLS_CUDA_STAND_IN
 
-/// Replaces a kernel launch. Calls `body(closure, thread, threads)` for every thread of the grid,
-/// with a copy of the `bytes` bytes of the closure.
+/// Replaces a kernel launch in tests. Calls `body(copy, thread, threads)` for each of the `threads`
+/// threads, where `copy` points to a copy of the closure, which has `bytes` bytes.
 status launch(void (*body)(const void*, std::size_t, std::size_t), const void* closure,
               std::size_t bytes, std::size_t threads, stream_ref stream);
 
@@ -179,17 +184,18 @@ status launch(void (*body)(const void*, std::size_t, std::size_t), const void* c
 
 static_assert(sizeof(memory_handle) == sizeof(cudaIpcMemHandle_t));
 
-/// Returns the status of a CUDA call and removes it from cudaGetLastError, because colls handles or
-/// reports the error. If CUDA does not record this status (as for cudaErrorNotReady), an earlier
-/// error of the user's own calls remains in cudaGetLastError.
+/// Returns `code`, the status of a CUDA call. If CUDA has recorded this status as the last error,
+/// clears that record, so that the user's cudaGetLastError does not report an error that colls
+/// handles itself. CUDA does not record some statuses, such as cudaErrorNotReady. In this case an
+/// earlier error of the user's own calls stays recorded.
 inline status consume_error(cudaError_t code) {
   if (code != cudaSuccess && cudaPeekAtLastError() == code) (void)cudaGetLastError();
   return code;
 }
 
-/// A scope in which this thread may make calls that CUDA's default capture mode forbids while
-/// another thread captures a stream, for example allocations. These calls do not become part of the
-/// graph.
+/// A scope in which this thread may make calls, for example allocations, that CUDA's default
+/// capture mode forbids while another thread captures a stream. Calls in this scope do not become
+/// part of the graph.
 class relaxed_capture_mode {
  public:
   relaxed_capture_mode() { exchange(); }
@@ -201,15 +207,16 @@ class relaxed_capture_mode {
 
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
-/// Makes `call()` in relaxed capture mode and returns its status.
+/// Calls `call()`, which calls CUDA, in relaxed capture mode, and returns its status.
 template <class Call>
 status outside_capture(const Call& call) {
   const relaxed_capture_mode guard;
   return consume_error(call());
 }
 
-/// Finds a function of the driver at run time, so that a program can start without a driver.
-/// Returns null if there is no such function.
+/// Returns the function of the CUDA driver that is called `name`, or null if there is none.
+/// Searches for the function at run time, so that a program can start on a machine without a
+/// driver.
 template <class Function>
 Function driver_function(const char* name) {
   void* function = nullptr;
@@ -286,8 +293,8 @@ inline status release(void* memory) {
 inline status synchronize_device() {
   const status waited = outside_capture([] { return cudaDeviceSynchronize(); });
   if (waited != cudaErrorStreamCaptureUnsupported) return waited;
-  // While a stream of the device is captured, CUDA waits for the device only when memory is freed.
-  // So a byte is allocated and freed.
+  // While a stream of the device is captured, CUDA refuses cudaDeviceSynchronize, but still waits
+  // for the device when memory is freed. Therefore a byte is allocated and freed instead.
   void* memory = nullptr;
   const status allocated = allocate(memory, 1);
   return allocated == success ? release(memory) : allocated;
@@ -367,7 +374,8 @@ inline status close(void* base) {
   return outside_capture([&] { return cudaIpcCloseMemHandle(base); });
 }
 
-/// Calls a function of the driver. Returns not_supported if the driver has no such function.
+/// Calls a function of the CUDA driver in relaxed capture mode and returns its status. Returns
+/// not_supported if `function` is null, which means that the driver has no such function.
 template <class Function, class... Arguments>
 status call_driver(Function* function, Arguments... arguments) {
   const relaxed_capture_mode guard;

@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// staged: the model `staged`, which communicates device memory over a transport of host memory. The
-// data of a call goes through pinned host memory in pieces. While one piece travels, the next is
-// copied down (from the device to pinned memory) and the previous one is copied up.
+// staged: `staged`, the model (a template argument of `attach`) that communicates device memory
+// over a transport of host memory. A call copies its data through pinned host memory in pieces.
+// While one piece is sent, the next piece is copied down (from the device to pinned memory) and the
+// previous piece is copied up (from pinned memory to the device).
 
 #include <colls/algorithm/table.hpp>
 #include <colls/call/call_body.hpp>
@@ -17,8 +18,8 @@
 
 namespace colls::cuda {
 
-/// The division of calls into pieces, both for staged calls and for the ring of `cuda_ipc`
-/// (ipc_ring.hpp). Must be equal on all ranks.
+/// The sizes that determine how the data of a call is divided into pieces, both for staged calls
+/// and for the ring of `cuda_ipc` (ipc_ring.hpp). They must be equal on all ranks.
 struct staging {
   std::size_t segment = 1 << 20;  // the size of a piece in bytes
   int slots = 4;                  // the number of pieces in flight at a time
@@ -31,7 +32,7 @@ struct staging {
   std::uint64_t shape() const { return mix(segment, static_cast<std::uint64_t>(slots)); }
 };
 
-/// The streams and the pinned memory of one rank, for copies from and to its device.
+/// The streams and the pinned memory that one rank uses to copy data from and to its device.
 class staging_area {
  public:
   staging_area(int device, const staging& stage_opts)
@@ -41,7 +42,7 @@ class staging_area {
   stream_pool& streams() { return streams_; }
   pinned_pool& pool() { return pool_; }
   int slots() const { return opts_.slots; }
-  /// Fills device memory with zeros, and waits until that is done.
+  /// Fills device memory with zeros and waits until this is done.
   void clear(std::byte* memory, std::size_t size) {
     const on_device guard(device());
     const stream_pool::lease stream(streams_);
@@ -54,15 +55,15 @@ class staging_area {
   }
 
  private:
-  // `streams_` comes after `pool_`, so that the streams, whose destructors wait for their work, are
-  // destroyed before the memory that this work uses.
+  // `streams_` is declared after `pool_` and is therefore destroyed first. The destructors of the
+  // streams wait for work that may still use memory of the pool.
   pinned_pool pool_;
   stream_pool streams_;
   staging opts_;
 };
 
 /// The two streams of one call, one for copies down and one for copies up. Both wait for the work
-/// that the caller's stream has when the call begins.
+/// that the caller's stream has when this object is constructed.
 class staged_call {
  public:
   staged_call(staging_area& area, stream_ref caller)
@@ -82,7 +83,7 @@ class staged_call {
 };
 
 /// A transport for communicators whose buffers are in device memory. The template parameter `Host`
-/// is the transport of host memory that carries the messages.
+/// is the transport of host memory that carries all messages.
 template <transport Host>
 class staged_transport {
  public:
@@ -143,13 +144,14 @@ struct transport_memory<cuda::staged_transport<Host>> {
 
 namespace detail {
 
-/// The algorithms of the template parameter `Host`, which work on pinned memory.
+/// The table of algorithms, which is the table of the template parameter `Host`, because the
+/// algorithms work on pinned host memory.
 template <class Host>
 struct algorithm_table<basic_channel<cuda::staged_transport<Host>>>
     : algorithm_table<basic_channel<Host>> {};
 
-/// The bodies of calls. Each call copies its input down, runs the body of the template parameter
-/// `Host` on pinned memory, and copies the result up.
+/// The implementations of the collectives. A call copies its input down, runs the implementation
+/// for the transport `Host` on pinned memory, and copies the result up.
 template <class Host>
 struct call_body<basic_channel<cuda::staged_transport<Host>>> {
   using channel = basic_channel<cuda::staged_transport<Host>>;
@@ -160,7 +162,7 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
   using function_pointer = Function*;
   using offsets = std::vector<std::size_t>;
 
-  /// Returns false, because algorithms never see the caller's memory.
+  /// Returns false, because algorithms never work on the caller's memory directly.
   static bool needs_no_copy(any_buffer, any_buffer, const reduction&) { return false; }
 
   static task<> in_place(channel net,
@@ -203,14 +205,15 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
                        run_on_host, data.element_size());
   }
 
-  /// Reduces the buffers of the group one after the other. If `packed`, reduces all of them
-  /// together as one piece, to pay the latency only once.
+  /// Performs an all_reduce of each buffer of `group`. If `packed` is true, reduces all buffers
+  /// together as one piece, so that the latency is paid only once. Otherwise reduces one buffer
+  /// after the other.
   static task<> all_reduce_group(
       channel net, function_pointer<task<>(host_channel, any_buffer, any_op)> algorithm,
       std::vector<any_buffer> group, reduction op, bool packed) {
     if (!packed) {
-      // The reductions follow (wait for) this stream instead of the caller's stream, which may have
-      // more work when a later reduction begins.
+      // The reductions follow (wait for) `preceding` instead of the caller's stream, because the
+      // caller's stream may have more work when a later reduction begins.
       const cuda::stream_pool::lease preceding(net.net().stage().streams());
       preceding->follow(net.record().stream);
       net.record().stream = preceding->ref();
@@ -290,8 +293,9 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
     return gathered(net, in, out, table, run_on_host);
   }
 
-  /// Performs gather and scatter. `share` is the number of elements that belong to this rank; the
-  /// root has the elements of all ranks.
+  /// Performs a gather or a scatter from `first` to `second`, depending on
+  /// `net.record().operation`. `share` is the number of elements that this rank contributes to a
+  /// gather or receives from a scatter.
   static task<> gather_or_scatter(
       channel net,
       function_pointer<task<>(host_channel, any_buffer, any_buffer, partition, int)> algorithm,
@@ -335,8 +339,8 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
     co_await pipelined(net, pieces, piece);
   }
 
-  /// Performs all_to_all. If counts may differ from rank to rank, the totals may differ too, and
-  /// ranks could not agree on a number of pieces. There is only one piece in this case.
+  /// Performs an all_to_all. If the counts may differ between ranks, the data is sent as one piece,
+  /// because the total sizes may differ too and the ranks could not agree on a number of pieces.
   static task<> all_to_all(
       channel net,
       function_pointer<task<>(host_channel, any_buffer, partition, any_buffer, partition)>
@@ -375,7 +379,8 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
     return table.empty() ? partition::blocks(block_size, ranks)
                          : partition::from_offsets(table.data(), ranks);
   }
-  /// Returns the offsets of the chunks when the chunks are packed one after the other.
+  /// Returns the offsets that the chunks of `cut` have when they are packed one after the other,
+  /// and the total size as the last entry.
   static offsets pack(const partition& cut) {
     offsets packed{0};
     for (int i = 0; i < cut.ranks(); ++i) packed.push_back(packed.back() + cut.count(i));
@@ -392,8 +397,9 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
     }
   }
 
-  /// Calls `run_on_host(lane, own, all, offsets)` for each piece of an all_gather, with the offsets
-  /// of the chunks in `all`.
+  /// Performs an all_gather in pieces. Calls `run_on_host(lane, own, all, offsets)` for each piece.
+  /// `all` is pinned memory for the chunks of all ranks, `own` is this rank's chunk in `all`, and
+  /// `offsets` has the offsets of the chunks in `all`.
   template <class RunOnHost>
   static task<> gathered(channel net, any_buffer in, any_buffer out, offsets table,
                          RunOnHost run_on_host) {
@@ -419,8 +425,10 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
     co_await pipelined(net, pieces, piece);
   }
 
-  /// Divides `count` elements into pieces. Copies each piece down from `in`, calls
-  /// `run_on_host(lane, piece)`, and copies the piece up to `out`. Either buffer may be empty.
+  /// Divides `count` elements into pieces. For each piece, copies it down from `in`, calls
+  /// `run_on_host(lane, piece)`, and copies it up to `out`. If `in` or `out` is empty, that copy is
+  /// omitted. `element` is the size of an element in bytes; 0 stands for the size of the elements
+  /// of `in`.
   template <class RunOnHost>
   static task<> elementwise(channel net, any_buffer in, any_buffer out, std::size_t count,
                             RunOnHost run_on_host, std::size_t element = 0) {
@@ -445,8 +453,8 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
     co_await pipelined(net, pieces, piece);
   }
 
-  /// Runs `piece(lane, k, call)` for k = 0, ..., pieces - 1, with as many pieces at a time as there
-  /// are slots. The numbers of pieces and slots must be equal on all ranks.
+  /// Runs `piece(lane, k, call)` for k = 0, ..., pieces - 1. As many pieces run at a time as there
+  /// are slots. The numbers of pieces and of slots must be equal on all ranks.
   template <class Piece>
   static task<> pipelined(channel net, int pieces, const Piece& piece) {
     const host_channel host = net;
@@ -479,8 +487,8 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
   }
 };
 
-/// The bodies of point-to-point calls. A message is copied down as a whole before it is sent, and
-/// copied up after it has been received.
+/// The implementations of point-to-point calls. A message is copied down as a whole before it is
+/// sent, and copied up after it has been received.
 template <class Host>
 struct point_to_point_body<cuda::staged_transport<Host>> {
   using staged = cuda::staged_transport<Host>;
@@ -525,8 +533,9 @@ struct point_to_point_body<cuda::staged_transport<Host>> {
   }
 
  private:
-  /// Copies after the work that the caller's stream had when the call was made. `preceding` marks
-  /// the end of that work.
+  /// Copies `size` bytes from `source` to `dest` after the work that the caller's stream had when
+  /// the call was made. The event `preceding` marks the end of that work. Completes when the copy
+  /// is done.
   static task<> copy_after(staged& net, const cuda::event& preceding, std::byte* dest,
                            const std::byte* source, std::size_t size) {
     const cuda::stream_pool::lease stream(net.stage().streams());
@@ -543,9 +552,9 @@ struct point_to_point_body<cuda::staged_transport<Host>> {
 
 namespace colls::cuda {
 
-/// A model for `attach` that sends device memory over any transport of host memory, through pinned
-/// memory. The CPU reduces. A call uses pinned memory for `slots` pieces of `segment` bytes,
-/// rounded up to a power of two.
+/// A model for `attach` that sends device memory over any transport of host memory by copying it
+/// through pinned memory. The CPU performs reductions. A call uses pinned memory for `slots` pieces
+/// of `segment` bytes each, rounded up to a power of two.
 struct staged {
   using settings = staging;
 

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// stream: CUDA streams and events, and the operation that awaits a stream. The GPU writes a number
-// and the driver of the coroutine (its event loop) polls that number. So no other thread is needed,
-// and few polls make a CUDA call.
+// stream: CUDA streams and events, and the operation that waits for a stream. When the stream has
+// done its work, the GPU writes a number to memory that the driver of the coroutine (its event
+// loop) polls. Therefore no other thread is needed, and few polls make a CUDA call.
 
 #include <colls/coroutine/completion.hpp>
 #include <colls/cuda/memory.hpp>
@@ -17,8 +17,8 @@
 
 namespace colls::cuda {
 
-/// Throws if a stream is captured into a graph. A call could not wait for captured work, because
-/// that work is not executed now.
+/// Throws if `stream` is captured into a graph. A call cannot wait for captured work, because such
+/// work is not executed until the graph is launched.
 inline void refuse_captured(stream_ref stream) {
   bool is_captured = false;
   check(api::is_captured(is_captured, stream), "cudaStreamIsCapturing");
@@ -27,7 +27,8 @@ inline void refuse_captured(stream_ref stream) {
   }
 }
 
-/// A point in the work of a device's stream that other streams can wait for.
+/// A CUDA event: a point in the work of a stream of the device. Other streams can wait for this
+/// point.
 class event {
  public:
   explicit event(int device) : device_(device) {
@@ -40,7 +41,7 @@ class event {
   api::event_ref ref() const { return event_; }
   /// Moves the event to the point after all work that has been given to `stream` so far.
   void record(stream_ref stream) {
-    const on_device guard(device_);  // the default stream depends on the device
+    const on_device guard(device_);  // each device has its own default stream
     refuse_captured(stream);
     check(api::record(event_, stream), "cudaEventRecord");
   }
@@ -50,29 +51,28 @@ class event {
   api::event_ref event_;
 };
 
-/// A counter of the progress of a stream. Like a timeline semaphore, it is a word of pinned memory
-/// to which the stream writes increasing values.
+/// A counter of the progress of a stream, similar to a timeline semaphore. The stream writes
+/// increasing values to a word of pinned memory.
 struct progress_counter {
   std::uint32_t* word = nullptr;
-  std::uint32_t issued = 0;      // the last value whose write was enqueued
-  bool is_abandoned = false;     // whether a wait ended before the work of the stream
-  bool written_by_host = false;  // whether a CPU function writes `word` instead of the stream
+  std::uint32_t issued = 0;      // the last value for which a write was enqueued
+  bool is_abandoned = false;     // whether a wait was given up before the stream was done
+  bool written_by_host = false;  // whether the CPU writes `word`, because the GPU cannot
 
-  // Returns whether the progress has reached `value`. Values wrap around.
+  // Returns whether the stream has written `value` or a later value. Values wrap around at 2^32.
   bool has_reached(std::uint32_t value) const {
     return static_cast<std::int32_t>(api::read(word) - value) >= 0;
   }
 };
 
 /// A CUDA stream of a device. Its work runs concurrently with the work of other streams, including
-/// the default stream. The destructor waits for the stream's work, unless an operation of
-/// `followed` was abandoned and the stream still waits for other streams. May be used by one thread
-/// only.
+/// the default stream. The destructor waits for the stream's work, unless a wait of `followed` was
+/// abandoned and the stream still waits for other streams. Only one thread may use the stream.
 class stream {
  public:
-  /// `word` is where the stream writes its progress for peers to see; its initial value must be 0.
-  /// `is_pinned` says whether the stream can write there. If `word` is null, the stream uses a word
-  /// of its own.
+  /// The stream writes its progress to `*word`, where peers can read it. The initial value of
+  /// `*word` must be 0. `is_pinned` says whether the GPU can write there; if not, the CPU does. If
+  /// `word` is null, the stream uses a word of its own.
   explicit stream(int device, std::uint32_t* word = nullptr, bool is_pinned = true)
       : device_(device), event_(device) {
     const on_device guard(device);
@@ -87,7 +87,7 @@ class stream {
   stream(const stream&) = delete;
   ~stream() {
     if (progress_.is_abandoned && api::query(stream_) == api::not_ready) {
-      word_.release();  // the stream still writes to it
+      word_.release();  // the stream may still write to this memory
     } else {
       (void)api::synchronize(stream_);
     }
@@ -97,8 +97,8 @@ class stream {
   int device() const { return device_; }
   stream_ref ref() const { return stream_; }
 
-  /// Makes work that is given to this stream after this call wait for all work that `other`, a
-  /// stream of the same device, has now.
+  /// Makes all work that is given to this stream after this call wait for the current work of
+  /// `other`, which must be a stream of the same device.
   void follow(stream_ref other) {
     event_.record(other);
     follow(event_);
@@ -113,26 +113,27 @@ class stream {
     check(api::clear(dest, bytes, stream_), "cudaMemsetAsync");
   }
 
-  /// The operation of `co_await s.reached()`, which completes when all work that the stream was
-  /// given before is done. Throws if the device failed. If the operation is destroyed early, its
-  /// destructor waits for the stream, because the buffers that the stream uses may be destroyed
-  /// next.
+  /// The operation of `co_await s.reached()`, which completes when the stream has done all work
+  /// that it was given before the wait began. Throws if the device has failed. If the operation is
+  /// destroyed before it completes, its destructor waits for the stream, because buffers that the
+  /// stream uses may be destroyed next.
   class wait_operation;
   struct request {
     using operation = wait_operation;
     int device;
     stream_ref queue;
-    progress_counter* progress;  // used by this stream only
+    progress_counter* progress;  // only this stream uses the counter
     const communicator_state* communicator = nullptr;
   };
   request reached() { return {device_, stream_, &progress_}; }
   /// Does the same as `reached`, for a stream of a pool that has no work of its own and only
-  /// follows other streams. Also completes when the communicator fails. In this case the stream may
-  /// still wait for the other streams and outlives the operation.
+  /// follows (waits for) other streams. Unlike `reached`, it throws when the communicator fails. In
+  /// this case the stream may still be waiting for the other streams, and the destructor of the
+  /// operation does not wait for it.
   request followed(const communicator_state& communicator) {
     return {device_, stream_, &progress_, &communicator};
   }
-  /// Returns the progress value for which the next `reached` waits.
+  /// Returns the progress value for which the next `reached` will wait.
   std::uint32_t next_value() const { return progress_.issued + 1; }
   bool has_reached(std::uint32_t value) const { return progress_.has_reached(value); }
   /// Prepares an idle stream for another call.
@@ -141,14 +142,14 @@ class stream {
  private:
   int device_;
   event event_;
-  pinned_buffer<std::uint32_t> word_;  // the progress value
+  pinned_buffer<std::uint32_t> word_;  // unused if the constructor got a word
   progress_counter progress_;
   stream_ref stream_;
 };
 
-/// The copies of one user of a stream that also has other users. If an exception leaves the scope
-/// before the copies are done, the destructor waits for the copies, because their buffers may be
-/// destroyed next.
+/// The copies that one user enqueues on a stream that also has other users. If an exception
+/// destroys this object before the copies are done, the destructor waits for the copies, because
+/// their buffers may be destroyed next.
 class copy_batch {
  public:
   explicit copy_batch(stream& queue) : queue_(queue) {}
@@ -167,21 +168,21 @@ class copy_batch {
 
  private:
   stream& queue_;
-  std::uint32_t end_value_ = 0;  // the stream's progress after the copies
+  std::uint32_t end_value_ = 0;  // the stream's progress value when the copies are done
   bool has_copies_ = false;
 };
 
-/// A pool of streams of a device. Each call uses streams of its own, because work waits for all
-/// earlier work of its stream and a call must not wait for what another call follows. May be used
-/// by one thread only.
+/// A pool of streams of a device. Each call uses its own streams from the pool, because work on a
+/// stream waits for all earlier work on that stream, and a call must not wait for work that only
+/// another call follows. Only one thread may use the pool.
 class stream_pool {
  public:
-  /// Makes a first stream, so that an unusable device is reported at once.
+  /// Creates a first stream, so that an unusable device is reported at once.
   explicit stream_pool(int device) : device_(device) { const lease first(*this); }
   stream_pool(const stream_pool&) = delete;
   ~stream_pool() {
-    // Busy streams get up to a second, because the work that an abandoned stream follows usually
-    // completes soon.
+    // Waits up to a second for busy streams, because the work for which an abandoned stream waits
+    // usually completes soon.
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(1);
     const auto await_idle = [limit](const std::unique_ptr<stream>& kept) {
       while (api::query(kept->ref()) == api::not_ready) {
@@ -209,8 +210,8 @@ class stream_pool {
 
  private:
   std::unique_ptr<stream> take() {
-    // Only idle streams are taken. A stream that was given back may still follow work for which no
-    // call waits.
+    // Only idle streams are taken, because a stream that was given back may still be waiting for
+    // work for which no call waits any more.
     const auto is_idle = [](const std::unique_ptr<stream>& kept) {
       return api::query(kept->ref()) == api::success;
     };
@@ -234,15 +235,15 @@ class stream::wait_operation : polled_condition {
 
   bool start(completion& done) {
     target_ = ++progress_.issued;
-    // `on_device` is not used because it throws, and other operations that are started together
-    // with this one must not see an exception.
+    // `on_device` is not used because it can throw. This function must not throw, because other
+    // operations may be started together with this one.
     int before = device_;
     (void)api::current_device(before);
     (void)api::use_device(device_);
     status_ = progress_.written_by_host ? api::not_supported
                                         : api::write(progress_.word, target_, queue_);
     if (status_ == api::not_supported) {
-      communicator_ = nullptr;  // must be awaited, because `write_target` uses `this`
+      communicator_ = nullptr;  // the wait cannot be abandoned, because `write_target` uses `this`
       status_ = api::call(write_target, this, queue_);
     }
     if (before != device_) restore_device(before);
@@ -255,7 +256,7 @@ class stream::wait_operation : polled_condition {
     if (is_abandoned_) throw error(communicator_->reason());
     check(status_, "the work of a stream");
   }
-  /// Returns whether the operation was started and has not completed.
+  /// Returns whether the operation was started and has not completed yet.
   bool is_awaited() const { return done_ != nullptr; }
 
   ~wait_operation() {

@@ -15,10 +15,11 @@
 
 namespace colls::ddp {
 
-/// The bucket and the position in that bucket for each gradient. The constructor fills buckets with
-/// gradients in the order in which the gradients are expected to be ready. The first bucket is full
-/// when it holds at least `first_cap` elements, the other buckets when they hold at least `cap`. A
-/// gradient is never divided between buckets.
+/// The assignment of gradients to buckets: for each gradient, its bucket and its position in that
+/// bucket. The constructor fills buckets with gradients in the order in which the gradients are
+/// expected to become ready. The first bucket is full when it holds at least `first_cap` elements,
+/// every other bucket when it holds at least `cap` elements. A gradient is never divided between
+/// buckets.
 class bucket_plan {
  public:
   struct location {
@@ -31,8 +32,9 @@ class bucket_plan {
   };
 
   bucket_plan() = default;
-  /// `counts` has the number of elements of each parameter. `order` must be a permutation of the
-  /// parameters' indices; otherwise the constructor throws `errc::invalid_argument`.
+  /// `counts` has the number of elements of each parameter. `order` is the order in which gradients
+  /// are put into buckets. It must be a permutation of the indices of the parameters; otherwise the
+  /// constructor throws `errc::invalid_argument`.
   bucket_plan(std::span<const std::size_t> counts, std::vector<std::size_t> order,
               std::size_t first_cap, std::size_t cap)
       : order_(std::move(order)), locations_(counts.size()) {
@@ -48,8 +50,8 @@ class bucket_plan {
     }
   }
 
-  /// Returns the order from the last parameter to the first, which is a good guess for most
-  /// networks.
+  /// Returns the indices of the parameters from the last to the first. For most networks this is a
+  /// good guess of the order in which gradients become ready.
   static std::vector<std::size_t> reverse_order(std::size_t parameters) {
     std::vector<std::size_t> order(parameters);
     std::iota(order.rbegin(), order.rend(), std::size_t{0});

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// checkpoint: files that rank 0 writes atomically and whose contents all ranks read, such as
-// checkpoints of a training.
+// checkpoint: functions to write a file atomically on rank 0, and to read a file on rank 0 and give
+// its contents to all ranks. They are used for the checkpoints of a training.
 
 #include <colls/call/communicator.hpp>
 #include <colls/os/descriptor.hpp>
@@ -43,8 +43,8 @@ class atomic_file {
   void commit();
 
  private:
-  // A file of this name that already exists may be a link or a pipe, so it is opened without
-  // following links and without blocking.
+  // The flags to open a partial file that already exists. The file may be a link or a pipe, so it
+  // is opened without following links and without blocking.
   static constexpr int leftover_flags = O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
 
   [[noreturn]] void fail(const char* action) const {
@@ -83,14 +83,14 @@ inline atomic_file::atomic_file(std::string path)
       close_and_fail(errno == EWOULDBLOCK ? "write (another process does)" : "lock");
     }
     // The previous holder of the lock may have renamed or removed the file before it released the
-    // lock.
+    // lock. In this case another attempt is made.
     struct stat own{}, named{};
     if (::fstat(descriptor_, &own) != 0) close_and_fail("write");
     const bool has_name = ::lstat(partial_.c_str(), &named) == 0 && own.st_ino == named.st_ino &&
                           own.st_dev == named.st_dev;
     if (is_new && has_name) return;
-    // A killed process has left the file, or another user has made it and may still have it open.
-    // So the file is removed and not overwritten.
+    // A killed process has left the file, or another user has created it and may still have it
+    // open. Therefore the file is removed instead of being overwritten.
     if (has_name && ::unlink(partial_.c_str()) != 0) close_and_fail("replace what was left of");
     ::close(std::exchange(descriptor_, -1));
   }
@@ -114,14 +114,13 @@ inline void atomic_file::commit() {
   sync_folder();
 }
 
-/// Makes the new name durable by syncing the folder.
+/// Syncs the folder of the file, so that the new name is on disk too.
 inline void atomic_file::sync_folder() const {
   const std::size_t slash = path_.rfind('/');
   const std::string folder = slash == path_.npos ? "." : path_.substr(0, slash + 1);
   const int fd = colls::detail::uninterrupted(
       [&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
-  // A folder that cannot be read, or a file system that does not support this call, is not an
-  // error.
+  // It is not an error if the folder cannot be opened or if the file system cannot sync a folder.
   if (fd < 0) return;
   const bool is_synced = colls::detail::uninterrupted([&] { return ::fsync(fd); }) == 0 ||
                          errno == EINVAL || errno == ENOTSUP;
@@ -131,7 +130,8 @@ inline void atomic_file::sync_folder() const {
   if (!is_synced) fail("make the name durable of");
 }
 
-/// Returns the contents of a file. Throws `errc::file_failed` with the name of the file.
+/// Returns the contents of a file. If it cannot be read, throws `errc::file_failed` with the name
+/// of the file.
 inline std::vector<char> read_whole_file(const std::string& path) {
   const auto fail = [&] {
     failure reason(errc::file_failed);
@@ -159,7 +159,7 @@ inline std::vector<char> read_whole_file(const std::string& path) {
 
 namespace detail {
 
-/// The outcome of rank 0's work on the file, broadcast to all ranks.
+/// The outcome of rank 0's work on a file, which rank 0 broadcasts to all ranks.
 struct file_outcome {
   bool failed = false;
   std::uint64_t size = 0;
@@ -170,7 +170,8 @@ struct file_outcome {
   }
 };
 
-/// Calls `work` on rank 0 and records its error, if any, for the other ranks.
+/// Calls `work()` and returns its outcome: the size that `work` returns or, if it throws, the
+/// error. Called on rank 0 only.
 template <class Work>
 file_outcome attempt(int world_rank, const std::string& path, Work work) {
   file_outcome outcome;
@@ -190,10 +191,10 @@ file_outcome attempt(int world_rank, const std::string& path, Work work) {
 
 }  // namespace detail
 
-/// Writes a file on rank 0, which calls `write(atomic_file&)`. Every rank must call this function
-/// with the same path. Afterwards the new file is on disk. If writing fails, the old file is
-/// unchanged, every rank throws the error of rank 0, and the communicator stays usable. `path` must
-/// stay alive until the task has completed.
+/// Writes a file on rank 0, which calls `write(file)` with an `atomic_file&`. Every rank must call
+/// this function with the same path. Afterwards the new file is on disk. If writing fails, the old
+/// file is unchanged, every rank throws the error of rank 0, and the communicator stays usable.
+/// `path` must stay alive until the task has completed.
 template <class Transport, class Write>
 task<> write_file(communicator<Transport>& comm, std::string_view path, Write write) {
   static_assert(std::is_trivially_destructible_v<Write>,
@@ -212,9 +213,9 @@ task<> write_file(communicator<Transport>& comm, std::string_view path, Write wr
   outcome[0].raise();
 }
 
-/// Reads a file on rank 0. Afterwards every rank has the contents of the file; only rank 0 needs
-/// access to it. If reading fails, every rank throws the error of rank 0, and the communicator
-/// stays usable. `path` must stay alive until the task has completed.
+/// Reads a file on rank 0 and returns its contents on every rank. Only rank 0 needs access to the
+/// file. If reading fails, every rank throws the error of rank 0, and the communicator stays
+/// usable. `path` must stay alive until the task has completed.
 template <class Transport>
 task<std::vector<char>> read_file(communicator<Transport>& comm, std::string_view path) {
   detail::file_outcome outcome[1];

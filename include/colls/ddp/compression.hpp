@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// compression: the hooks, which are the functions that sum the gradients of a bucket over the
+// compression: the bucket hooks, which are functions that sum the gradients of a bucket over the
 // ranks, with or without compression.
 
 #include <colls/call/communicator.hpp>
@@ -16,9 +16,10 @@
 
 namespace colls::ddp {
 
-/// A function that sums a bucket. Afterwards every rank's bucket is the sum of all ranks' buckets,
-/// with the same bits on all ranks. A hook may make several calls on the communicator, which must
-/// be the same on all ranks. Hooks for different buckets never run concurrently.
+/// A function that sums a bucket over the ranks. Afterwards every rank's bucket is the sum of the
+/// buckets of all ranks, with the same bits on all ranks. A hook may make several calls on the
+/// communicator; all ranks must make the same calls. Hooks for different buckets never run
+/// concurrently.
 template <class T, class Communicator>
 using bucket_hook = std::function<task<>(Communicator&, std::span<T>)>;
 
@@ -26,15 +27,15 @@ namespace detail {
 
 namespace kernels = colls::detail;
 
-/// Sets out[i] to in[i], converted to float and then rounded to the type To.
+/// Sets out[i] to in[i], converted to float and then rounded to the type `To`.
 template <class From, class To>
 void convert(To* out, const From* in, std::size_t count) {
   kernels::best_version<kernels::prepare_loop<From, float, To, kernels::conversion>>()(nullptr, out,
                                                                                        in, count);
 }
 
-/// Multiplies each element by the factor, with one rounding. If the factor is 0, the results are
-/// zeros even for infinities and NaNs.
+/// Multiplies each element by `factor` and rounds the product once. If `factor` is 0, all results
+/// are 0, even for infinities and NaNs.
 template <class T>
 void scale(std::span<T> data, double factor) {
   if (factor == 1) return;
@@ -48,8 +49,9 @@ void scale(std::span<T> data, double factor) {
       &op, data.data(), data.data(), data.size());
 }
 
-/// Sets sum[i] to blocks[0][i] + blocks[1][i] + .... The sum is computed in float and rounded once.
-/// `sum` must not be one of the blocks.
+/// Sets sum[i] to blocks[0][i] + blocks[1][i] + ..., where blocks[k] is the k-th of `count`
+/// consecutive blocks of sum.size() elements. The sum is computed in float and rounded once. `sum`
+/// must not be one of the blocks.
 template <half_type Half>
 void sum_blocks(std::span<Half> sum, const Half* blocks, std::size_t count) {
   if (count == 1) {
@@ -67,7 +69,7 @@ task<> plain_sum(Communicator& comm, std::span<T> bucket) {
 }
 
 /// A hook that sends 16 bits per number. It performs an all_to_all, a local sum and an all_gather.
-/// Each rank sums one block over all ranks, so no partial sums are sent and rounded.
+/// Each rank sums one block over all ranks, so that partial sums are neither sent nor rounded.
 template <half_type Half, class T, class Communicator>
 class compressed_sum {
  public:
@@ -106,7 +108,7 @@ class compressed_sum {
 
 }  // namespace detail
 
-/// Returns the hook for a format of the sent gradients.
+/// Returns the hook that sends gradients in this format.
 template <class T, class Communicator>
 bucket_hook<T, Communicator> make_hook(compression format) {
   switch (format) {

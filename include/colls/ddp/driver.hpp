@@ -62,8 +62,9 @@ class progress_counter {
 
 }  // namespace detail
 
-/// Runs one task at a time on a communicator of its own, which only the task uses. The computing
-/// side starts the task, advances it as gradients become ready, and waits until it has completed.
+/// The base class of drivers. A driver runs one task at a time on a communicator of its own, which
+/// only the task uses. The computing side starts the task, calls `advance` as gradients become
+/// ready, and waits until the task has completed.
 template <class Communicator>
 class driver {
  public:
@@ -71,9 +72,9 @@ class driver {
   driver& operator=(const driver&) = delete;
   virtual ~driver() = default;
 
-  /// Starts a task. The previous task must have completed.
+  /// Starts `work`. The previous task must have completed.
   virtual void start(task<> work) = 0;
-  /// Lets the task continue after `wait_for(n)` for all n up to `value`.
+  /// Lets the task continue after each `wait_for(n)` for which n is at most `value`.
   virtual void advance(std::size_t value) = 0;
   /// Revokes the communicator, so that the task fails with this reason on all ranks.
   virtual void revoke(const std::string& reason) = 0;
@@ -84,7 +85,7 @@ class driver {
   int size() const { return comm_.size(); }
   time_point now() const { return comm_.net().now(); }
 
-  // ---- called by the task
+  // The task calls the following functions.
 
   Communicator& comm() { return comm_; }
   detail::progress_counter::counter_wait wait_for(std::size_t target) {
@@ -106,8 +107,8 @@ class driver {
   task<> work_;
 };
 
-/// A driver without a thread. It polls once in each call of the computing side and otherwise makes
-/// progress only in `wait`.
+/// A driver without a thread of its own. It polls the communicator once in each call of `start` and
+/// `advance`, and otherwise makes progress only in `wait`.
 template <class Communicator>
 class hooks_driver final : public driver<Communicator> {
  public:
@@ -156,19 +157,20 @@ class hooks_driver final : public driver<Communicator> {
 
 namespace detail {
 
-/// The io_context of a driver. As a base class it outlives the communicator that runs on it.
+/// The io_context of a `thread_driver`. It is in a base class, so that it outlives the communicator
+/// that runs on it.
 struct owned_context {
   boost::asio::io_context context{1};
 };
 
 }  // namespace detail
 
-/// A driver with a thread. The thread runs the executor of a communicator that was made by
-/// `dup(executor)`.
+/// A driver with a thread of its own. The thread runs the io_context of a communicator that was
+/// created by `dup(executor)`.
 template <class Communicator>
 class thread_driver final : detail::owned_context, public driver<Communicator> {
  public:
-  /// Duplicates `comm` onto the thread's executor. This is a collective call, which blocks.
+  /// Duplicates `comm` onto the executor of the new thread. This is a collective call and blocks.
   explicit thread_driver(Communicator& comm)
       : driver<Communicator>(sync_wait(comm, comm.dup(context.get_executor()))),
         thread_([this] { sync_wait(this->comm_, run_jobs()); }) {}
@@ -228,14 +230,15 @@ class thread_driver final : detail::owned_context, public driver<Communicator> {
       ended_changed_.notify_one();
     }
     try {
-      // This world has no store. A peer that has no connection must connect to this rank to learn
-      // the reason of the failure, so the rank stays reachable for a while.
+      // The duplicate has no store from which ranks could read the reason for the failure. A peer
+      // that is not connected to this rank has to connect to it to learn the reason, so this rank
+      // stays reachable for a while.
       auto& net = this->comm_.net();
       if (this->comm_.failed() != nullptr) {
         co_await net.driver().sleep_until(net.now() + seconds / 2);
       }
       // Peers may compute for a long time before they close the communicator, so this rank waits
-      // for them only shortly.
+      // for them only for a short time.
       co_await this->comm_.close(std::chrono::seconds(1));
     } catch (const error&) {
     }
@@ -254,7 +257,9 @@ class thread_driver final : detail::owned_context, public driver<Communicator> {
   std::thread thread_;  // declared last, because the thread uses all members
 };
 
-/// Makes a driver on a duplicate of `comm`. This is a collective call, which blocks.
+/// Makes a driver on a duplicate of `comm`. This is a collective call and blocks. Throws
+/// `errc::invalid_argument` if `mode` is `drive::thread` and `comm` cannot be duplicated onto
+/// another executor.
 template <class Communicator>
 std::unique_ptr<driver<Communicator>> make_driver(Communicator& comm, drive mode) {
   if (mode == drive::hooks) {

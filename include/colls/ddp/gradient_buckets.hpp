@@ -15,8 +15,8 @@
 
 namespace colls::ddp {
 
-/// A trained parameter: its name, which error messages contain, and the number of elements of its
-/// gradient.
+/// A trained parameter: its name, which is used in error messages, and the number of elements of
+/// its gradient.
 struct parameter {
   std::string name;
   std::size_t elements = 0;
@@ -38,16 +38,16 @@ class [[nodiscard(
 };
 
 /// The gradients of one model on one rank, in buckets. In each step every rank computes its
-/// gradients, in any order. It writes gradient i to `gradient(i)` and then calls `mark_ready(i)`,
-/// and after all gradients it calls `finish()`. Afterwards `gradient(i)` is the average over the
-/// ranks, with the same bits on all ranks. Each bucket is summed over the ranks as soon as all of
-/// its gradients are ready.
+/// gradients, in any order. For each gradient i, the rank writes the gradient to `gradient(i)` and
+/// then calls `mark_ready(i)`. After all gradients it calls `finish()`. Afterwards `gradient(i)` is
+/// the average over the ranks, with the same bits on all ranks. Each bucket is summed over the
+/// ranks as soon as all of its gradients, and those of earlier buckets, are ready.
 ///
 /// All ranks must have the same parameters and options (`check_agreement` compares them) and must
-/// take the same steps. Buckets start in the same order on all ranks. In the first step this is the
-/// reverse order of the parameters, and in later steps the order in which the gradients became
-/// ready on rank 0 in the first step. After an error the object cannot be used any more. Only one
-/// thread may use the object at a time.
+/// take the same steps. Buckets are summed in the same order on all ranks. In the first step this
+/// is the reverse order of the parameters. In later steps it is the order in which the gradients
+/// became ready on rank 0 in the first step. After an error the object cannot be used any more.
+/// Only one thread may use the object at a time.
 template <class T, class Communicator>
 class gradient_buckets {
  public:
@@ -64,7 +64,8 @@ class gradient_buckets {
         driver_(std::move(driver)) {
     arrange(bucket_plan::reverse_order(parameters_.size()));
   }
-  /// Makes the driver that the options select. This is a collective call, which blocks.
+  /// Makes the driver that `opts.drive` selects, on a duplicate of `comm`. This is a collective
+  /// call and blocks.
   gradient_buckets(Communicator& comm, std::vector<parameter> parameters, options opts = {})
       : gradient_buckets(make_driver(comm, opts.drive), std::move(parameters), opts) {}
   gradient_buckets(const gradient_buckets&) = delete;
@@ -75,21 +76,23 @@ class gradient_buckets {
   const std::vector<parameter>& parameters() const { return parameters_; }
   const bucket_plan& plan() const { return plan_; }
 
-  /// Returns the memory of the gradient of parameter `i`, which later holds the average. The memory
-  /// moves once, in the first `finish()`.
+  /// Returns the memory of the gradient of parameter `i`, which holds the average after `finish()`.
+  /// At the end of the first step the gradients may move to other memory, which makes earlier
+  /// results of this function invalid.
   std::span<T> gradient(std::size_t i) {
     const bucket_plan::location& location = plan_[i];
     return {memory_[location.bucket].get() + location.offset, parameters_[i].elements};
   }
-  /// Returns the memory of the gradient of parameter `i`. The memory may outlive this object.
+  /// Returns a shared pointer to the memory of the gradient of parameter `i`. The memory exists at
+  /// least as long as this pointer, even if this object is destroyed.
   std::shared_ptr<T> shared_gradient(std::size_t i) {
     return {memory_[plan_[i].bucket], gradient(i).data()};
   }
 
-  /// Sets the hook that sums buckets, beginning with the next step.
+  /// Sets the hook that sums the buckets, beginning with the next step.
   void reduce_by(hook sum_hook) { hook_ = std::move(sum_hook); }
-  /// Makes each step, beginning with the next one, copy the contents of these buffers from rank 0
-  /// to all ranks. The sizes of the buffers must be equal on all ranks.
+  /// Sets the buffers whose contents each step, beginning with the next one, copies from rank 0 to
+  /// all ranks. The sizes of the buffers must be equal on all ranks.
   void keep_equal(std::vector<std::span<std::byte>> buffers) {
     buffers_ = std::move(buffers);
     std::size_t total = 0;
@@ -97,7 +100,7 @@ class gradient_buckets {
     staging_.resize(total);
   }
 
-  /// Tells that the gradients of the next step are means over `count` samples of this rank. The
+  /// Declares that the gradients of the next step are means over `count` samples of this rank. The
   /// average is then sum(count_r * gradient_r) / sum(count_r) over the ranks r. Before a step,
   /// either all ranks call this function or none does.
   void samples(std::int64_t count) {
@@ -105,19 +108,21 @@ class gradient_buckets {
     samples_ = count;
   }
 
-  /// Stops averaging while the result exists. `mark_ready` then does nothing, and gradients
-  /// accumulate in `gradient(i)`.
+  /// Stops averaging while the returned object exists. During this time `mark_ready` does nothing,
+  /// and gradients accumulate in `gradient(i)`.
   no_sync_guard no_sync() { return no_sync_guard(no_sync_depth_); }
   bool is_accumulating() const { return no_sync_depth_ > 0; }
 
-  /// Returns whether a gradient of the current step is ready and `finish` has not been called yet.
+  /// Returns whether a step is in progress. A step begins when the first gradient is ready, and
+  /// `finish` completes it.
   bool is_in_step() const { return is_in_step_; }
-  /// Returns whether gradient `i` is ready in the current step.
+  /// Returns whether gradient `i` is ready in the step that is in progress. Returns false if no
+  /// step is in progress.
   bool is_ready(std::size_t i) const { return is_in_step_ && seen_[i]; }
 
-  /// Tells that `gradient(i)` is complete. It must not be written before `finish` has returned. The
-  /// sum of a bucket starts when all gradients of this bucket and of the buckets before it are
-  /// ready.
+  /// Declares that `gradient(i)` is complete. The caller must not write to the gradient again
+  /// before `finish` has returned. The sum of a bucket starts when all gradients of this bucket and
+  /// of the buckets before it are ready. Does nothing while gradients accumulate (see `no_sync`).
   void mark_ready(std::size_t i) {
     if (is_accumulating()) return;
     expect_gradient(i);
@@ -125,15 +130,17 @@ class gradient_buckets {
     used_[i] = 1;
     count_ready(i);
   }
-  /// Marks a gradient to which this step has added nothing as ready. The contents of `gradient(i)`
-  /// are averaged, but the parameter does not count as used.
+  /// Marks gradient `i` as ready although this step has added nothing to it. The contents of
+  /// `gradient(i)` are averaged, but the parameter does not count as used.
   void mark_untouched(std::size_t i) {
     if (is_accumulating()) return;
     expect_gradient(i);
     count_ready(i);
   }
 
-  /// Blocks until all averages have been computed. Throws if any rank has failed.
+  /// Completes the step: blocks until all averages have been computed. A gradient that is not ready
+  /// counts as zero if `options.allow_unused` is true; otherwise the training is aborted on all
+  /// ranks. Throws if any rank has failed.
   void finish() {
     continue_step();
     std::vector<std::size_t> unused;
@@ -148,8 +155,8 @@ class gradient_buckets {
     complete();
   }
 
-  /// Takes part in a step in which this rank has no samples. This rank contributes nothing but gets
-  /// the averages.
+  /// Takes part in a step for which this rank has no samples. The rank contributes nothing to the
+  /// averages but receives them. Blocks like `finish`.
   void take_part() {
     samples(0);
     continue_step();
@@ -157,12 +164,12 @@ class gradient_buckets {
     complete();
   }
 
-  /// Aborts the training on all ranks with this reason. Can be called where exceptions are not
-  /// allowed.
+  /// Aborts the training on all ranks with this reason. Throws nothing, so it can be called where
+  /// exceptions are not allowed.
   void abandon(const std::string& reason) noexcept {
     try {
       revoke(reason);
-    } catch (...) {  // the next call rethrows the error
+    } catch (...) {  // the next call throws this error
     }
   }
 
@@ -173,7 +180,8 @@ class gradient_buckets {
  private:
   static constexpr std::int64_t unset = -1;
 
-  /// Moves the contents of all gradients to new buckets, which are filled in this order.
+  /// Assigns the gradients to new buckets in the order `order`, and copies the contents of all
+  /// gradients to the new buckets.
   void arrange(std::vector<std::size_t> order) {
     const bucket_plan before = std::move(plan_);
     const auto old = std::move(memory_);
@@ -285,13 +293,14 @@ class gradient_buckets {
   [[noreturn]] void revoke(const std::string& reason) {
     if (failed_) std::rethrow_exception(failed_);
     driver_->revoke(reason);
-    wait();  // throws, unless all sums of the step were complete
+    wait();  // throws, unless all sums of the step were already complete
     failed_ = std::make_exception_ptr(error(errc::revoked, reason.c_str()));
     std::rethrow_exception(failed_);
   }
 
-  // The communication of a step, which the driver runs. Of the data that changes during a step,
-  // this task shares only the contents of complete buckets with the computing side.
+  // Performs the communication of one step; the driver runs this task. While gradients are being
+  // computed, the task reads and writes only the contents of complete buckets, which the computing
+  // side does not access before the step is over.
   task<> step(std::int64_t samples) {
     Communicator& comm = driver_->comm();
     std::vector<std::int64_t> all(static_cast<std::size_t>(comm.size()));
@@ -336,14 +345,14 @@ class gradient_buckets {
   options opts_;
   hook hook_;
   bucket_plan plan_;
-  std::vector<std::shared_ptr<T[]>> memory_;  // by bucket
+  std::vector<std::shared_ptr<T[]>> memory_;  // the memory of each bucket
   std::vector<std::span<std::byte>> buffers_;
   std::vector<std::byte> staging_;
 
-  std::exception_ptr failed_;  // the error that aborted the training
+  std::exception_ptr failed_;  // the error that aborted the training, if any
   int no_sync_depth_ = 0;
   std::int64_t samples_ = unset;
-  bool ordered_ = false;  // the buckets are in rank 0's order
+  bool ordered_ = false;  // whether the buckets are in the order of rank 0
 
   // The state of the current step.
   bool is_in_step_ = false;

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// options: the options of data-parallel training, and the timeline of a step that a training can
-// record.
+// options: the options of data-parallel training, and `timeline`, which records the times of one
+// training step.
 
 #include <colls/base/clock.hpp>
 
@@ -14,15 +14,15 @@
 
 namespace colls::ddp {
 
-/// How the communicator of the gradients makes progress.
+/// The way in which the communicator that averages the gradients makes progress.
 enum class drive : std::uint8_t {
-  thread,  // runs on a second thread with its own connections; needs dup(executor)
-  hooks,   // runs on the training thread, when buckets fill and after backward
+  thread,  // on a second thread with its own connections; needs `dup(executor)`
+  hooks,   // on the training thread, when buckets fill and after the backward pass
 };
 
-/// The format in which gradients are sent. With a 16-bit format each rank first rounds its
-/// gradient. The gradients of all ranks are then summed in float, and the average is rounded once
-/// more.
+/// The format in which gradients are sent. With a 16-bit format, each rank first rounds its
+/// gradients to that format. The ranks then sum the rounded gradients in float and round the
+/// average once more.
 enum class compression : std::uint8_t { none, bfloat16, float16 };
 
 /// The times of one step, measured by the communicator's clock.
@@ -36,26 +36,27 @@ struct timeline {
 
   time_point begin = 0;           // when the first gradient became ready
   time_point end = 0;             // when all averages had been computed
-  std::vector<time_point> ready;  // by parameter, or 0 if it got no gradient
+  std::vector<time_point> ready;  // when each parameter's gradient became ready, or 0
   std::vector<bucket> buckets;
 };
 
 /// The options of data-parallel training. All of them except `trace` must be equal on all ranks.
 struct options {
-  /// The way in which the communicator makes progress.
+  /// The way in which the communicator of the gradients makes progress.
   ddp::drive drive = ddp::drive::thread;
-  /// A bucket is full when it holds at least this many bytes. A small first bucket lets
-  /// communication start early.
+  /// The first bucket is full when it holds at least `first_bucket_bytes`, and each other bucket
+  /// when it holds at least `bucket_bytes`. A small first bucket lets communication start early.
   std::size_t first_bucket_bytes = 1 << 20;
   std::size_t bucket_bytes = 25 << 20;
   ddp::compression compression = ddp::compression::none;
-  /// If true, a parameter that got no gradient counts as zero. Otherwise the step fails with an
-  /// error that names the parameter.
+  /// If true, a parameter that got no gradient has a gradient of zero. Otherwise the step fails
+  /// with an error that names the parameter.
   bool allow_unused = false;
   /// If true, each step copies the buffers of rank 0 (such as the running means of batch norm) to
   /// all ranks.
   bool broadcast_buffers = true;
-  /// If not null, each step records its times in this timeline, which must outlive the training.
+  /// If not null, each step records its times in this timeline, which must exist as long as the
+  /// training uses these options.
   ddp::timeline* trace = nullptr;
 };
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// replicate: checks before the first step that all ranks train the same model, and copies the
-// values of rank 0 to all ranks.
+// replicate: checks that all ranks train the same model, and copies the initial values of rank 0 to
+// all ranks.
 
 #include <colls/base/fingerprint.hpp>
 #include <colls/call/communicator.hpp>
@@ -52,7 +52,8 @@ inline std::vector<fact> facts_of(const std::string& text) {
   return facts;
 }
 
-/// Returns an error that describes the first difference of rank `other` from rank 0.
+/// Returns an error that describes the first difference between the facts of rank 0 (`first`) and
+/// those of rank `other` (`second`).
 inline failure difference(const std::vector<fact>& first, const std::vector<fact>& second,
                           int other) {
   failure reason(errc::mismatch);
@@ -79,8 +80,9 @@ inline failure difference(const std::vector<fact>& first, const std::vector<fact
 
 }  // namespace detail
 
-/// Succeeds if all ranks have the same facts in the same order. Otherwise every rank throws the
-/// same `errc::mismatch`, which names the first fact in which a rank differs from rank 0.
+/// Succeeds if all ranks pass the same facts in the same order. Otherwise throws the same
+/// `errc::mismatch` on every rank, with a text that names the first fact in which a rank differs
+/// from rank 0.
 template <class Communicator>
 task<> check_agreement(Communicator& comm, std::vector<fact> facts) {
   struct summary {
@@ -111,8 +113,8 @@ task<> check_agreement(Communicator& comm, std::vector<fact> facts) {
   throw error(detail::difference(detail::facts_of(texts[0]), detail::facts_of(texts[1]), other));
 }
 
-/// Afterwards every rank's pieces are equal to those of rank 0. The sizes of the pieces must be
-/// equal on all ranks. Small pieces are packed into one message.
+/// Copies the pieces of rank 0 to the pieces of all other ranks. The number and the sizes of the
+/// pieces must be equal on all ranks. Packs small pieces into one message.
 template <class Communicator>
 task<> broadcast_pieces(Communicator& comm, std::vector<std::span<std::byte>> pieces) {
   constexpr std::size_t large = 64 * 1024;

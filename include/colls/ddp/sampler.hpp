@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// sampler: assigns the samples of a data set to ranks. A seeded order, which is the same on all
-// ranks, is divided into batches or shards.
+// sampler: assigns the samples of a data set to ranks. All ranks compute the same random order from
+// a seed and divide it into batches or shards.
 
 #include <colls/base/error.hpp>
 #include <colls/base/fingerprint.hpp>
@@ -16,20 +16,21 @@
 
 namespace colls::ddp {
 
-/// A random generator that returns 64 bits per call. The sequence depends only on the seed and the
-/// stream, not on the compiler or the platform.
+/// A random generator that returns 64 bits per call. The sequence of numbers depends only on the
+/// seed and the stream, not on the compiler or the platform.
 class random_bits {
  public:
-  /// Constructs a generator. Different streams of a seed are different sequences.
+  /// Constructs a generator. Generators with the same seed and different streams return different
+  /// sequences.
   constexpr explicit random_bits(std::uint64_t seed, std::uint64_t stream = 0)
       : state_(mix(mix(0, seed), stream)) {}
 
   constexpr std::uint64_t next() { return mix(state_++, 0); }
 
-  /// Returns a number from 0 to n-1, each with equal probability. `n` must not be 0.
+  /// Returns a number from 0 to `n - 1`, each with equal probability. `n` must not be 0.
   constexpr std::uint64_t below(std::uint64_t n) {
-    // Values in the last, incomplete run of n numbers are rejected, because they would favour small
-    // results.
+    // The 64-bit values consist of runs of `n` numbers. Values in the last, incomplete run are
+    // rejected, because they would make small results more likely.
     const std::uint64_t excess = (UINT64_MAX % n + 1) % n;
     std::uint64_t bits = next();
     while (bits > UINT64_MAX - excess) bits = next();
@@ -43,7 +44,7 @@ class random_bits {
   std::uint64_t state_;
 };
 
-/// Returns a permutation of 0 to n-1 that depends only on the seed and the epoch.
+/// Returns a permutation of the numbers 0 to `n - 1` that depends only on `n`, `seed` and `epoch`.
 constexpr std::vector<std::size_t> shuffled(std::size_t n, std::uint64_t seed,
                                             std::uint64_t epoch = 0) {
   std::vector<std::size_t> order;
@@ -59,25 +60,25 @@ constexpr std::vector<std::size_t> shuffled(std::size_t n, std::uint64_t seed,
   return order;
 }
 
-/// The position of a training in its data, which a checkpoint stores. It does not depend on the
-/// number of ranks.
+/// The position of a training run in its data set, which a checkpoint stores. The position does not
+/// depend on the number of ranks.
 struct sampler_state {
-  std::uint64_t samples = 0;  // the number of samples in the data
-  std::uint64_t batch = 0;    // the number of samples per step, on all ranks together
+  std::uint64_t samples = 0;  // the number of samples in the data set
+  std::uint64_t batch = 0;    // the number of samples per step of all ranks together
   std::uint64_t seed = 0;
   std::uint64_t epoch = 0;  // counted from 0
   std::uint64_t step = 0;   // counted from 0 in each epoch
   friend constexpr bool operator==(const sampler_state&, const sampler_state&) = default;
 };
 
-/// A sampler that goes through the data in batches, which are the same for every number of ranks.
-/// Each epoch has every sample once, in another order. The last batch of an epoch may be shorter,
-/// and a rank's part of that batch may be empty. Gradients must therefore be averaged by samples
-/// and not by ranks.
+/// A sampler that divides the data set into batches, which are the same for every number of ranks.
+/// Each epoch contains every sample once, in a new order. The last batch of an epoch may be shorter
+/// than the others, and a rank's part of that batch may be empty. The caller must therefore average
+/// gradients over samples and not over ranks.
 class batch_sampler {
  public:
-  /// Starts at `initial`. Throws `errc::invalid_argument` if there are no samples, if the batch is
-  /// empty, or if the step is beyond the end of the epoch.
+  /// Constructs a sampler at the position `initial`. Throws `errc::invalid_argument` if there are
+  /// no samples, if the batch is empty, or if the step is beyond the end of the epoch.
   constexpr explicit batch_sampler(sampler_state initial) : state_(initial) {
     if (state_.samples == 0 || state_.batch == 0) {
       throw error(errc::invalid_argument, "a sampler needs samples, and a batch of at least one");
@@ -122,14 +123,15 @@ class batch_sampler {
   std::vector<std::size_t> order_;
 };
 
-/// The treatment of the remaining samples if the number of samples is not a multiple of the number
-/// of ranks.
+/// What `shard_indices` does with the remaining samples if the number of samples is not a multiple
+/// of the number of ranks: `pad` repeats samples from the front, and `drop_last` leaves the
+/// remaining samples out.
 enum class uneven { pad, drop_last };
 
-/// Returns one rank's samples of an epoch such that every rank gets equally many. They are every
-/// `ranks`-th element of `shuffled`, from position `rank` on, as in PyTorch's DistributedSampler.
-/// If n is not a multiple of the number of ranks, `pad` repeats samples from the front, and
-/// `drop_last` leaves out the last n % ranks samples.
+/// Returns the samples of `rank` in an epoch. Every rank gets the same number of samples. The
+/// samples are every `ranks`-th element of `shuffled(n, seed, epoch)`, beginning at position
+/// `rank`, as in PyTorch's DistributedSampler. If `n` is not a multiple of `ranks`, `pad` repeats
+/// samples from the front, and `drop_last` leaves out the last `n % ranks` samples.
 constexpr std::vector<std::size_t> shard_indices(std::size_t n, int rank, int ranks,
                                                  uneven remainder, std::uint64_t seed,
                                                  std::uint64_t epoch = 0) {

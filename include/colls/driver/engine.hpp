@@ -38,10 +38,10 @@ namespace detail {
 boost::asio::io_context* io_context_of(const boost::asio::any_io_executor& executor);
 }
 
-/// The event loop of one executor, which all transports and stores on that executor share. It may
-/// only be used from the thread or strand of the executor. `sync_wait(engine, task)` polls the
-/// engine in a loop. A user's `io_context::run()` drives the engine too, because the io_context
-/// always has a pending wait on the engine's epoll descriptor.
+/// The event loop of one executor, which all transports and stores on that executor share. The
+/// engine may only be used from the thread or strand of the executor. `sync_wait(engine, task)`
+/// polls the engine in a loop. A user's `io_context::run()` drives the engine too, because the
+/// io_context always has a pending wait on the engine's epoll descriptor.
 class engine : public std::enable_shared_from_this<engine> {
  public:
   /// The handler of a watched descriptor.
@@ -57,17 +57,17 @@ class engine : public std::enable_shared_from_this<engine> {
   /// A source of progress, such as a transport.
   class source {
    public:
-    /// Makes progress without waiting. Returns whether any was made.
+    /// Makes progress without waiting. Returns whether there was any progress.
     virtual bool poll() = 0;
     /// Checks deadlines. The engine calls this function a few times a second.
     virtual void sweep(time_point now) = 0;
     /// Requests a wake-up for events that no descriptor reports. Called before the thread sleeps.
-    /// Returns false if there already is something to poll.
+    /// Returns false if the source already has something to poll; the thread then does not sleep.
     virtual bool arm() { return true; }
-    /// Cancels `arm`. Called when the thread is awake again.
+    /// Cancels the request of `arm`. Called before the thread polls again.
     virtual void disarm() {}
-    /// Wakes sleeping peers that have something to read. Called before the thread stops polling for
-    /// a while.
+    /// Wakes sleeping peers that have something to read. Called when a `sync_wait` returns, because
+    /// the thread may not poll for a while.
     virtual void wake_peers() {}
 
    protected:
@@ -98,8 +98,8 @@ class engine : public std::enable_shared_from_this<engine> {
     completion* done_ = nullptr;
   };
 
-  /// Returns the engine of an executor. The first call creates the engine. All users share it until
-  /// the last of them releases it.
+  /// Returns the engine of an executor. The first call creates the engine. All users of the
+  /// executor share that engine until the last of them releases it.
   static std::shared_ptr<engine> get(const boost::asio::any_io_executor& executor);
 
   engine(const engine&) = delete;
@@ -115,8 +115,8 @@ class engine : public std::enable_shared_from_this<engine> {
   }
   timer sleep_until(time_point due) { return {*this, due}; }
 
-  /// Adds a source. If `polled` is false, the engine calls only `sweep` on it, so that the source
-  /// does not slow down polls.
+  /// Adds a source. If `polled` is false, the engine calls only the function `sweep` of the source,
+  /// so that the source does not slow down polls.
   void add(source& transport, bool polled = true);
   void remove(source& transport);
 
@@ -124,7 +124,7 @@ class engine : public std::enable_shared_from_this<engine> {
   /// forked child a dead socket (one without a peer) replaces the descriptor. Throws
   /// `too_many_files` if epoll refuses the descriptor.
   void watch(int descriptor, std::uint32_t events, watcher& handler);
-  /// Changes the events of a watched descriptor.
+  /// Replaces the events for which the engine watches a descriptor.
   void rewatch(int descriptor, std::uint32_t events, watcher& handler) {
     control(EPOLL_CTL_MOD, descriptor, events, handler);
   }
@@ -136,53 +136,54 @@ class engine : public std::enable_shared_from_this<engine> {
   /// ready. Returns whether any descriptor was ready.
   bool dispatch(int timeout_ms = 0);
 
-  /// Sets how a wait uses its core. A wait first spins until `polls` polls in a row had no
-  /// progress, then yields between polls for at most `max_yield`, and then sleeps. `polls` should
-  /// be 0 if there are more ranks than cores.
+  /// Sets how a waiting thread uses its core. The thread first spins until `polls` polls in a row
+  /// have made no progress, then yields between polls for at most `max_yield`, and then sleeps.
+  /// `polls` should be 0 if there are more ranks than cores.
   void spin(unsigned polls, time_point max_yield = 0) {
     spin_ = polls;
     idle_ = idle_policy(max_yield);
   }
 
-  /// Makes waits use their core as the waits of `other` do, but without spinning if `may_spin` is
-  /// false.
+  /// Copies the settings of `spin` from `other`, but disables spinning if `may_spin` is false.
   void copy_idle_policy(const engine& other, bool may_spin) {
     spin(may_spin ? other.spin_ : 0, other.idle_.max_yield());
   }
 
-  /// Returns whether waits spin.
+  /// Returns whether waiting threads spin before they yield or sleep.
   bool spins() const { return spin_ > 0; }
-  /// Returns whether waits spin and a `sync_wait` is driving the engine now. That `sync_wait` arms
-  /// the sources before it sleeps.
+  /// Returns whether waiting threads spin and a `sync_wait` is driving the engine now. Until that
+  /// `sync_wait` calls `arm` before it sleeps, the sources need no wake-ups.
   bool spins_now() const { return spins() && drivers_ > 0; }
 
-  /// Polls all sources and runs the completions. Returns whether there was progress. Completions
-  /// may call this function too, as `done()` does, but sources and watchers must not.
+  /// Polls all sources and runs the posted completions. Returns whether there was progress. The
+  /// handlers of completions may call this function too, for example through `operation::done()`,
+  /// but sources and watchers must not.
   bool poll() {
     bool moved = false;
     for (std::size_t i = 0; i < polled_.size(); ++i) moved |= polled_[i]->poll();
-    // The sources poll the sockets of operations in flight, so epoll is needed only for other
-    // descriptors, and a check now and then suffices.
+    // The sources poll the sockets of the operations in flight themselves. Epoll is needed only for
+    // the other descriptors, so checking it now and then suffices.
     if (++polls_ % 512 == 0) moved |= dispatch(0);
     moved |= queue_.run();
     if (polls_ % 256 == 0) sweep();
-    // A caller of `done()` never calls `idle` and may poll rarely, so this function does the work
-    // of `idle`.
+    // A program that waits by calling `done()` again and again never calls `idle`, so this function
+    // does the part of `idle` that must not be omitted.
     if (idle_skipped_ && polls_ % 8 == 0) moved |= serve();
     idle_skipped_ = !moved;
     return moved;
   }
 
-  /// Spins, yields or sleeps after `idle_polls` polls in a row without progress.
+  /// Called after `idle_polls` polls in a row without progress. Spins, yields or sleeps.
   void idle(unsigned idle_polls) {
     idle_skipped_ = false;
     if (idle_polls <= polls_before_sleep_) polls_before_sleep_ = 0;
     idle_polls -= polls_before_sleep_;
-    // A thread that waits for a device spins, because nothing wakes it from a sleep, and a sleep
-    // takes longer than many kernels.
+    // A thread that waits for a device spins, because the device cannot wake the thread, and a
+    // sleep takes longer than many kernels.
     if (idle_polls <= spin_ || (spin_ > 0 && queue_.is_watching())) {
 #if defined(__x86_64__)
-      // The pause instruction takes as long as a short message, so the first polls omit it.
+      // The pause instruction takes as long as a short message, so the thread omits it in the first
+      // polls.
       if (idle_polls > 64) __builtin_ia32_pause();
 #endif
       if (idle_polls % 512 == 0) run_other_handlers();
@@ -190,7 +191,8 @@ class engine : public std::enable_shared_from_this<engine> {
     }
     const time_point time = now();
     if (idle_.should_yield(idle_polls == spin_ + 1, time)) {
-      // A wait that yields serves other sockets and the program's own handlers once a millisecond.
+      // A thread that yields serves other sockets and the handlers of the program once a
+      // millisecond.
       if (time - last_service_ >= milliseconds) {
         last_service_ = time;
         run_other_handlers();
@@ -206,25 +208,26 @@ class engine : public std::enable_shared_from_this<engine> {
     moved_while_asleep_ = false;
     if (arm_sources() && queue_.empty()) sleep();
     for (source* transport : polled_) transport->disarm();
-    // Progress has ended the sleep, so the next wait counts as a new one and spins first.
+    // If there was progress during the sleep, the polls before it no longer count, so the thread
+    // spins again before it yields or sleeps.
     if (moved_while_asleep_) polls_before_sleep_ += idle_polls;
   }
 
-  /// Posts a poll to the executor if completions were posted outside of a poll. Does nothing while
-  /// a `sync_wait` drives the engine.
+  /// Called when completions may have been posted outside of a poll. Posts a poll to the executor
+  /// if the run queue has something to do. Does nothing while a `sync_wait` drives the engine.
   void wake_driver() {
     if (!queue_.empty() || queue_.is_watching()) post_poll();
   }
 
-  /// Marks the start of a `sync_wait`, which drives the engine until it calls `leave`. Calls may be
-  /// nested.
+  /// Called at the start of a `sync_wait`, which drives the engine until it calls `leave`. Calls
+  /// may be nested.
   void enter() { ++drivers_; }
   void leave() {
     if (--drivers_ > 0) return;
     for (source* transport : polled_) transport->wake_peers();
     if (!polled_.empty() || !queue_.empty() || queue_.is_watching()) post_poll();
-    // If a poll is posted, that poll arms the sources when it finds nothing to do. So a caller that
-    // waits again before then saves the cost of arming.
+    // If a poll is posted, that poll arms the sources when it finds nothing to do. A caller that
+    // waits again before that poll runs saves the cost of arming.
     if (!poll_posted_) arm_sources();
   }
 
@@ -236,7 +239,8 @@ class engine : public std::enable_shared_from_this<engine> {
   // the engine.
   void post_poll();
 
-  // Does the part of `idle` that must not be omitted, at most once a millisecond.
+  // Does the part of `idle` that must not be omitted, at most once a millisecond. Returns whether
+  // there was progress.
   bool serve();
 
   bool arm_sources() {
@@ -255,22 +259,25 @@ class engine : public std::enable_shared_from_this<engine> {
   }
 
   // Checks timers and deadlines. Must be called after a poll, because the thread may not have
-  // polled for long, and operations whose messages arrived in the meantime must not time out.
+  // polled for a long time, and operations whose messages arrived in the meantime must not time
+  // out.
   void sweep();
 
-  // Polls until there is no more progress. Called by the event loop of the executor.
+  // Called by handlers on the executor. Polls until there is no more progress, and then arms the
+  // sources. Posts another poll if there still is progress after 64 polls.
   void poll_from_executor();
 
-  // Runs the handlers of the program that are ready on the io_context.
+  // Runs the handlers of the program that are ready on the io_context, if there is one.
   void run_other_handlers();
 
-  // Sleeps until a descriptor is ready, a timer is due, or one tick (50 ms) has passed.
+  // Sleeps until a descriptor is ready, a timer is due, or one tick (50 ms) has passed. Sleeps for
+  // at most `max_poll_sleep` if the run queue watches a condition that has no event.
   void sleep();
 
   bool used() const { return watched_ > 0 || !sources_.empty() || !timers_.empty(); }
 
   // Starts the permanent wait on the epoll descriptor and the periodic timer, unless they are
-  // pending.
+  // already pending.
   void arm();
 
   void disarm_if_unused();
@@ -289,12 +296,12 @@ class engine : public std::enable_shared_from_this<engine> {
   int watched_ = 0;
   int drivers_ = 0;
   unsigned spin_ = 0;
-  // The number of idle polls of this wait before the last sleep that was ended by progress.
+  // The number of polls without progress that this wait had made when progress last ended a sleep.
   unsigned polls_before_sleep_ = 0;
   bool moved_while_asleep_ = false;
   idle_policy idle_;
   time_point last_service_ = 0;
-  bool idle_skipped_ = false;  // no progress in the last poll, and no call of `idle` since
+  bool idle_skipped_ = false;  // the last poll made no progress, and `idle` was not called since
   unsigned polls_ = 0;
   bool wait_armed_ = false;
   bool tick_armed_ = false;

@@ -95,7 +95,7 @@ COLLS_ONCE void engine::watch(int descriptor, std::uint32_t events, watcher& han
 
 COLLS_ONCE void engine::unwatch(int descriptor, watcher& handler) {
   detail::fork_guard::remove(descriptor);
-  // This call fails if `watch` could not add the descriptor.
+  // The result is ignored, because the call fails if `watch` could not add the descriptor.
   (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr);
   --watched_;
   for (int i = 0; i < in_batch_; ++i) {

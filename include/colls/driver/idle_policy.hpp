@@ -10,14 +10,15 @@
 
 namespace colls {
 
-/// The policy by which a waiting thread shares its core. A yield is cheaper than a sleep and a
-/// wake-up if the other threads of the core give it back soon. But a thread that computes keeps the
-/// core for a full time slice, and the scheduler prefers a thread that was woken. After two such
-/// long yields in a row, the policy therefore makes waits sleep for some time, and for about twice
-/// as long each time this happens again.
+/// The policy by which a waiting thread shares its core with other threads. A yield is cheaper than
+/// a sleep and a wake-up if the other threads give the core back soon. A thread that computes,
+/// however, keeps the core for a full time slice, whereas the scheduler prefers a thread that wakes
+/// up from a sleep. After two yields in a row to such a thread, the policy therefore makes waits
+/// sleep instead of yield for some time, and for about twice as long each time this happens again.
 class idle_policy {
  public:
-  /// A wait yields for at most `max_yield`, or never if that is 0.
+  /// Constructs a policy by which each wait yields for at most `max_yield`, or never if `max_yield`
+  /// is 0.
   explicit idle_policy(time_point max_yield = 0) : max_yield_(max_yield) {}
   time_point max_yield() const { return max_yield_; }
 
@@ -28,7 +29,7 @@ class idle_policy {
     return now - wait_start_ < max_yield_ && now >= sleep_until_;
   }
 
-  /// Records a yield from `start` to `end`.
+  /// Records that the thread has yielded from `start` to `end`.
   void record_yield(time_point start, time_point end) {
     if (end - start < long_yield) return;
     const bool again = start - sleep_until_ < in_a_row;
@@ -37,8 +38,8 @@ class idle_policy {
   }
 
  private:
-  // Another rank that only waits gives the core back sooner than this, so a longer yield has let a
-  // thread compute.
+  // The length from which a yield counts as long. A rank that only waits gives the core back
+  // sooner, so another thread has computed during a long yield.
   static constexpr time_point long_yield = 3 * milliseconds;
   // Two long yields count as consecutive if at most this much time lies between them.
   static constexpr time_point in_a_row = 50 * milliseconds;

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// local_socket: local (AF_UNIX) sockets that connect processes of one host. Their names are
-// abstract, so a process that crashes leaves no files behind.
+// local_socket: local (AF_UNIX) sockets that connect processes of one host. The names of the
+// sockets are abstract, so a process that crashes leaves no files behind.
 
 #include <colls/driver/socket.hpp>
 
@@ -13,8 +13,9 @@
 
 namespace colls::shm {
 
-/// The abstract name of the local listener that accompanies a rank's TCP listener. Both listeners
-/// exist in the same network namespace.
+/// The abstract name of the local listener that accompanies a rank's TCP listener. The TCP address
+/// in the name makes it unique, because abstract names and TCP addresses both belong to a network
+/// namespace.
 struct local_name {
   sockaddr_un address{};
   socklen_t size = 0;
@@ -34,9 +35,9 @@ inline detail::descriptor open_local_socket() {
   return detail::descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
-/// Listens on the local name of a TCP listener.
+/// Makes `local` listen on the local name of the TCP listener `tcp`.
 inline std::error_code listen_local(const endpoint& tcp, listener& local) {
-  const local_name name(tcp);  // before the system calls, because it changes errno
+  const local_name name(tcp);  // first, because the constructor may change errno
   detail::descriptor socket = open_local_socket();
   if (!socket || ::bind(socket.get(), name.get(), name.size) != 0 ||
       ::listen(socket.get(), SOMAXCONN) != 0) {
@@ -46,9 +47,9 @@ inline std::error_code listen_local(const endpoint& tcp, listener& local) {
   return {};
 }
 
-/// Connects to the local name of a TCP listener.
+/// Connects to the local name of the TCP listener `tcp` and stores the socket in `connected`.
 inline std::error_code connect_local(const endpoint& tcp, detail::descriptor& connected) {
-  const local_name name(tcp);  // before the system calls, because it changes errno
+  const local_name name(tcp);  // first, because the constructor may change errno
   connected = open_local_socket();
   const auto connect = [&] { return ::connect(connected.get(), name.get(), name.size); };
   if (!connected || detail::uninterrupted(connect) != 0) {
@@ -66,23 +67,24 @@ inline bool is_local(int socket) {
   return ::getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &family, &size) == 0 && family == AF_UNIX;
 }
 
-/// Returns the id of the process that connected or listened at the other end, or 0 if that process
-/// is not visible in this PID namespace.
+/// Returns the id of the process that called connect or listen at the other end of a local socket.
+/// Returns 0 if that process is not visible in this PID namespace.
 inline pid_t peer_process(int socket) {
   ucred peer{};
   socklen_t size = sizeof peer;
   return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : 0;
 }
 
-/// Sends one byte, together with the descriptor `fd` unless `fd` is negative.
+/// Sends one byte, together with the descriptor `fd` unless `fd` is negative. Returns whether the
+/// byte was sent.
 inline bool send_descriptor(int socket, int fd) {
   const char mark = fd < 0 ? '-' : '+';
   return detail::send_bytes_with_descriptor(socket, &mark, 1, fd);
 }
 
 /// Receives the byte and the descriptor that `send_descriptor` sent. Sets `ec` if a descriptor was
-/// sent but could not be received. Returns false if no byte was received, because the connection is
-/// closed.
+/// sent but could not be received. Returns false if no byte could be received, for example because
+/// the connection is closed.
 inline bool receive_descriptor(int socket, detail::descriptor& received, std::error_code& ec) {
   char mark = 0;
   if (detail::receive_bytes_with_descriptor(socket, &mark, 1, received) != 1) return false;
@@ -90,7 +92,8 @@ inline bool receive_descriptor(int socket, detail::descriptor& received, std::er
   return true;
 }
 
-/// The answer to a descriptor, which tells whether both processes now share the memory.
+/// The answer to a received descriptor of shared memory. It tells the sender of the descriptor
+/// whether both processes now share that memory.
 enum class answer : char { yes = 'y', no = 'n' };
 inline bool send_answer(int socket, answer value) {
   return detail::send_bytes_with_descriptor(socket, &value, sizeof value, -1);

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// socket: TCP sockets on an engine. Bootstrap, the stores and the handshakes of connections use
-// them.
+// socket: TCP sockets that an engine drives. The bootstrap, the stores and the handshakes of
+// connections use these sockets.
 
 #include <colls/base/buffer.hpp>
 #include <colls/coroutine/task.hpp>
@@ -31,27 +31,29 @@ inline descriptor open_socket(const endpoint& address) {
                              SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
 }
 
-/// Selects the TCP congestion control of a socket.
+/// Selects the TCP congestion control algorithm of a socket.
 std::error_code set_congestion(int socket, std::string_view name);
 
 /// Returns the local or the remote address of a socket, depending on whether `get_name` is
 /// getsockname or getpeername. Returns the loopback address for a local socket.
 endpoint socket_endpoint(int fd, decltype(&::getsockname) get_name);
 
-/// Checks with a temporary socket that the system has the congestion control `name`. Succeeds if no
-/// temporary socket can be opened, because opening the real socket reports that error later.
+/// Checks with a temporary socket whether the system has the congestion control algorithm `name`,
+/// and returns the error if not. Succeeds if no temporary socket can be opened, because opening the
+/// real socket reports that error later.
 std::error_code try_congestion(std::string_view name);
 
 }  // namespace detail
 
 /// A connected or connecting TCP stream. One read and one write may be in flight at a time. Each
-/// completes with an error_code: success, `errc::timeout` after the stream's deadline,
-/// `errc::closed` at the end of the stream, or an error of the system. The destructor closes the
+/// operation completes with an error_code: success, `errc::timeout` after the stream's deadline,
+/// `errc::closed` at the end of the stream, or a system error. The destructor closes the
 /// descriptor.
 class stream final : engine::watcher, engine::source {
  public:
   explicit stream(engine& executor_engine);
-  /// Uses a connected socket. Throws if the engine cannot watch another descriptor.
+  /// Constructs a stream that owns the connected socket. Throws if the engine cannot watch another
+  /// descriptor.
   stream(engine& executor_engine, detail::descriptor connected);
   stream(const stream&) = delete;
   stream& operator=(const stream&) = delete;
@@ -63,7 +65,7 @@ class stream final : engine::watcher, engine::source {
   endpoint remote() const { return detail::socket_endpoint(socket_.get(), &::getpeername); }
   endpoint local() const { return detail::socket_endpoint(socket_.get(), &::getsockname); }
 
-  /// Sets the deadline of current and later reads, writes and connects.
+  /// Sets the deadline of all reads, writes and connects, including those in flight.
   void set_deadline(time_point time) { deadline_ = time; }
 
   /// Completes the operations in flight with `errc::cancelled` and closes the descriptor.
@@ -83,8 +85,8 @@ class stream final : engine::watcher, engine::source {
     std::byte* data;
     std::size_t left;
     std::size_t moved = 0;
-    std::size_t* count = nullptr;  // if not null, the transfer completes after the first bytes
-    bool peeking = false;          // leaves the bytes in the socket
+    std::size_t* count = nullptr;  // if not null, the first bytes complete it
+    bool peeking = false;          // the bytes stay in the socket
     bool connecting = false;
     std::error_code ec;
     completion* done = nullptr;
@@ -149,7 +151,8 @@ class stream final : engine::watcher, engine::source {
         return true;
       }
       work.done = &done;
-      // A connection within one host is established immediately, so `step` can complete it.
+      // A connection within one host is often established at once. If so, `step` can complete the
+      // operation.
       const bool may_step = !work.connecting || work.owner->is_ready(POLLOUT);
       if (may_step && work.owner->template step<Reading>(work)) return true;
       slot() = &work;
@@ -166,8 +169,8 @@ class stream final : engine::watcher, engine::source {
 
   bool is_ready(short events) const;
 
-  // Makes progress without waiting. Returns true if the transfer has completed, successfully or
-  // not.
+  // Transfers what is possible without waiting, or finishes a connect. Returns true if the
+  // operation has completed, successfully or not.
   template <bool Reading>
   bool step(transfer& work) {
     if (work.connecting) {
@@ -207,7 +210,7 @@ class stream final : engine::watcher, engine::source {
     work.done->post();
   }
 
-  // Makes the engine watch the socket for the operations in flight.
+  // Makes the engine watch the socket for the events that the operations in flight need.
   void update_events();
 
   void ready(std::uint32_t) override;
@@ -224,13 +227,13 @@ class stream final : engine::watcher, engine::source {
   std::byte peeked_{};
 };
 
-/// A listening TCP socket. The owner calls `accept` for each connection and so decides how many
-/// connections it admits.
+/// A listening TCP socket. The owner calls `accept` for each connection, and so decides how many
+/// connections are accepted.
 class listener {
  public:
-  /// Listens on `address`. If the port is 0, the system chooses a port, which the listener keeps.
+  /// Listens on `address`. If the port is 0, the system chooses a port, which `local` then returns.
   std::error_code listen(const endpoint& address);
-  /// Uses a socket that already listens, such as one from the launcher.
+  /// Takes ownership of a socket that already listens, such as one from the launcher.
   void adopt(detail::descriptor listening) {
     socket_ = detail::fork_guarded_socket(std::move(listening));
   }
@@ -240,19 +243,19 @@ class listener {
   endpoint local() const { return detail::socket_endpoint(socket_.get(), &::getsockname); }
   void close() { socket_ = {}; }
 
-  /// Accepts a connection from the queue. Returns an empty descriptor if there is none.
+  /// Accepts the next waiting connection. Returns an empty descriptor if there is none.
   detail::descriptor accept();
 
  private:
   detail::fork_guarded_socket socket_;
 };
 
-/// A descriptor in reserve for a process that has reached its limit on open files. `refuse` closes
-/// this descriptor for a moment to accept connections and answer them with a refusal, because a
-/// connection that was not accepted cannot be answered.
+/// A reserved descriptor with which a process at its limit on open files can still refuse
+/// connections. A connection must be accepted before it can be answered with a refusal. To accept
+/// connections, `refuse` closes the reserved descriptor for a moment.
 class spare_descriptor {
  public:
-  /// Accepts up to 64 waiting connections, passes each to `callback` and closes it.
+  /// Accepts up to 64 waiting connections. Passes each of them to `callback` and then closes it.
   template <class Callback>
   void refuse(listener& queue, const Callback& callback) {
     for (int refused = 0; refused < 64; ++refused) {
@@ -272,8 +275,8 @@ class spare_descriptor {
   detail::descriptor reserved_ = open();
 };
 
-/// A group of tasks that are not awaited. A task is destroyed when it completes, and the remaining
-/// tasks are destroyed with the group. An exception ends only the task that throws it.
+/// A group of tasks that are not awaited. Each task is destroyed when it completes or when the
+/// group is destroyed. An exception terminates only the task that throws it.
 class task_group {
  public:
   explicit task_group(engine& driver) : engine_(driver) {}

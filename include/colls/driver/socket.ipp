@@ -64,8 +64,8 @@ COLLS_ONCE void stream::close() {
 
 COLLS_ONCE void stream::adopt(detail::descriptor socket) {
   const int enabled = 1;
-  // This call fails for a local socket, which has neither the option nor the delay that the option
-  // avoids.
+  // The result is ignored, because the call fails for a local socket. A local socket has neither
+  // this option nor the delay that the option avoids.
   (void)::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &enabled, sizeof enabled);
   events_ = 0;
   engine_.watch(socket.get(), 0, *this);
@@ -91,7 +91,7 @@ COLLS_ONCE void stream::ready(std::uint32_t) {
   if (reading_ != nullptr && step<true>(*reading_)) finish(reading_);
   if (reading_ == nullptr && writing_ == nullptr && events_ == 0 && socket_) {
     // The peer has hung up while no operation is in flight. The engine must not watch the socket
-    // any longer, because epoll would report the hang-up again and again.
+    // any longer, because epoll would report the hang-up repeatedly.
     engine_.unwatch(socket_.get(), *this);
     socket_ = {};
   }
@@ -100,8 +100,8 @@ COLLS_ONCE void stream::ready(std::uint32_t) {
 
 COLLS_ONCE void stream::sweep(time_point now) {
   if (now < deadline_) return;
-  // The thread may not have polled for long, so data that has arrived in the meantime is processed
-  // before anything times out.
+  // The thread may not have polled for a long time, so data that has arrived in the meantime is
+  // processed before an operation times out.
   const bool may_write = writing_ != nullptr && (!writing_->connecting || is_ready(POLLOUT));
   if (may_write && step<false>(*writing_)) finish(writing_);
   if (reading_ != nullptr && step<true>(*reading_)) finish(reading_);

@@ -3,7 +3,7 @@
 #pragma once
 
 // communicator_table: finds the communicators of one rank by their ids. The table holds the
-// communicators in use, those that this rank has left, and the ids that are reserved for
+// communicators in use, those that this rank has left, and the ids that this rank has reserved for
 // communicators still being created.
 
 #include <colls/matching/operation_record.hpp>
@@ -17,8 +17,8 @@
 
 namespace colls {
 
-/// The communicators of one rank by id. Ids are never reused, so this rank can answer a late
-/// message for a communicator that it has left.
+/// The table of the communicators of one rank, in which they are found by their ids. Ids are never
+/// reused, so this rank can answer a late message for a communicator that it has left.
 class communicator_table {
  public:
   /// The record of a communicator that this rank has left.
@@ -46,8 +46,8 @@ class communicator_table {
     try {
       entry->reason = std::make_shared<const failure>(communicator.reason());
     } catch (const std::bad_alloc&) {
-      // Without memory the record has no reason, and this rank later tells its peers that it has
-      // closed the communicator.
+      // If there is no memory, the record has no reason, and this rank later tells its peers only
+      // that it has closed the communicator.
     }
   }
 
@@ -65,8 +65,8 @@ class communicator_table {
     return entry != departed_.end() && entry->id == id ? &*entry : nullptr;
   }
 
-  /// Reserves `count` ids, from `first` on, for a communicator that is being created. Returns false
-  /// if one of these ids is reserved or in use on this rank, or was in use before.
+  /// Reserves the ids from `first` to `first + count - 1` for a communicator that is being created.
+  /// Returns false if one of these ids is reserved or in use on this rank, or was in use before.
   bool hold_ids(std::uint32_t first, std::uint32_t count) {
     const auto in_range = [&](std::uint32_t id) { return id - first < count; };
     for (const communicator_state* known : all_) {
@@ -88,8 +88,9 @@ class communicator_table {
     }
     std::erase_if(held_, [&](const held_range& range) { return range.first == first; });
   }
-  /// Records that this rank creates no communicator from the ids that begin with `first`, and the
-  /// reason. Returns the number of these ids.
+  /// Records that this rank will not create a communicator with the reserved ids that begin with
+  /// `first`, and the reason for this. Returns the number of these ids, or 0 if no such ids are
+  /// reserved.
   std::uint32_t abandon_ids(std::uint32_t first, const std::shared_ptr<const failure>& reason) {
     for (held_range& range : held_) {
       if (range.first != first) continue;
@@ -99,8 +100,8 @@ class communicator_table {
     }
     return 0;
   }
-  /// Returns the reason why this rank did not create the communicator `id`, or null if its creation
-  /// was not abandoned.
+  /// Returns the reason why this rank has abandoned the creation of the communicator `id`, or null
+  /// if it has not.
   const failure* find_abandoned(std::uint32_t id) const {
     for (const held_range& range : held_) {
       if (id - range.first < range.count) return range.reason.get();
@@ -108,19 +109,20 @@ class communicator_table {
     return nullptr;
   }
 
-  /// Records that a rank of the world has died. `death_in` reports the death for communicators that
-  /// are still being created at this time.
+  /// Records that the rank `rank` of the world has died, so that `death_in` also finds the death
+  /// for communicators that are created later.
   void note_death(int rank, const failure& reason) noexcept {
     const auto is_same = [&](const death& known) { return known.rank == rank; };
     if (std::any_of(deaths_.begin(), deaths_.end(), is_same)) return;
     try {
       deaths_.push_back({rank, reason});
     } catch (const std::bad_alloc&) {
-      // Without memory the death is not recorded. An operation that needs the dead rank then
-      // reports that the dead rank has left.
+      // If there is no memory, the death is not recorded. An operation that needs the dead rank
+      // then reports that the dead rank has left.
     }
   }
-  /// Returns the failure of a dead rank that belongs to the communicator, or null if there is none.
+  /// Returns the failure that describes the death of a member of the communicator, or null if no
+  /// member has died.
   const failure* death_in(const communicator_state& communicator) const {
     for (const death& known : deaths_) {
       if (communicator.rank_of(known.rank) >= 0) return &known.reason;
@@ -129,8 +131,9 @@ class communicator_table {
   }
 
   /// Stores the report that the communicator `id` has failed if this rank is still creating that
-  /// communicator. Ignores reports about other communicators, because the store distributes the
-  /// failures of all communicators. The first report of a communicator counts.
+  /// communicator. Ignores reports about other communicators, which this rank receives because the
+  /// store distributes the failures of all communicators. Keeps only the first report about each
+  /// communicator.
   void store_early_failure(std::uint32_t id, const failure& reason) {
     const auto is_same = [&](const failure& known) { return known.communicator == id; };
     if (!is_to_come(id)) return;
@@ -138,8 +141,8 @@ class communicator_table {
     early_failures_.push_back(reason);
     early_failures_.back().communicator = id;
   }
-  /// Removes the failure that was reported before the communicator was created, and returns it if
-  /// there is one.
+  /// Removes and returns the failure of the communicator `id` that was reported before the
+  /// communicator was created. Returns an empty optional if there is none.
   std::optional<failure> take_early_failure(std::uint32_t id) {
     std::optional<failure> result;
     std::erase_if(early_failures_, [&](const failure& known) {
@@ -162,7 +165,8 @@ class communicator_table {
   };
 
   bool is_to_come(std::uint32_t id) const {
-    // Id 0 is the world. Peers can connect and report its failure before `add` is called for it.
+    // Id 0 is the world. Peers can connect and report the failure of the world before `add` is
+    // called for the world.
     if (id == 0) return find_departed(0) == nullptr;
     return std::any_of(held_.begin(), held_.end(), [=](const held_range& range) {
       return range.reason == nullptr && id - range.first < range.count;

@@ -14,18 +14,18 @@
 
 namespace colls {
 
-/// The operations in flight in the order in which they began. `sweep` checks the deadlines of these
-/// operations. It is called a few times a second, not for every message, and it checks only
-/// operations whose next check is due. So the cost of a sweep does not grow with the number of
-/// operations in flight.
+/// The list of the operations in flight, in the order in which they began. `sweep` checks the
+/// deadlines of these operations. The matcher calls `sweep` a few times a second, not for every
+/// message. A sweep checks only the operations whose next check is due, so its cost does not grow
+/// with the number of operations in flight.
 class in_flight {
  public:
-  /// The action that is due for an operation when a sweep checks it.
+  /// The action that a check of an operation finds to be due.
   enum class due_action : std::uint8_t {
     nothing,
     total_timeout,       // `options.timeout` has expired
     inactivity_timeout,  // no bytes have moved for the communicator's inactivity timeout
-    announce,            // tell the awaited ranks that this operation waits for them
+    announce,            // tell the awaited ranks that the operation waits for them
     report_late,         // write the names of the late ranks to the log
   };
 
@@ -34,8 +34,8 @@ class in_flight {
   in_flight& operator=(const in_flight&) = delete;
 
   bool empty() const { return first_ == nullptr; }
-  /// Returns the oldest operation, or null. The member `next` of an operation points to the next
-  /// younger operation.
+  /// Returns the oldest operation, or null if there is none. The member `next` of an operation
+  /// points to the next younger operation.
   operation_record* first() const { return first_; }
 
   void add(operation_record& record) {
@@ -55,7 +55,7 @@ class in_flight {
     record.next = record.prev = nullptr;
     record.communicator->live_list(record).remove(record);
   }
-  /// Makes the next sweep check the operation.
+  /// Makes the next sweep check the operation, even if its next check is not due yet.
   void check_soon(operation_record& record) {
     record.next_check = 0;
     if (record.heap_index != 0) sift_up(record);
@@ -70,8 +70,9 @@ class in_flight {
     sift_down(record);
   }
 
-  /// Checks the operations whose next check is due. Records which of them have made progress since
-  /// their previous check, and calls `act(record, action)` for those that have waited long enough.
+  /// Checks the operations whose next check is due. Records whether each of them has made progress
+  /// since its previous check, and calls `act(record, action)` for each operation for which an
+  /// action is due.
   template <class Act>
   void sweep(time_point now, Act act) {
     for (; unseen_ != nullptr && make_room(); unseen_ = unseen_->next) {
@@ -95,8 +96,8 @@ class in_flight {
     }
   }
 
-  /// Returns the time at which the next call of `sweep` is due if no bytes move until then, or
-  /// `never`. Ignores operations that no sweep has seen yet.
+  /// Returns the time of the earliest next check, or `never` if there is none. Ignores operations
+  /// that no sweep has seen yet.
   time_point due() const { return heap_.empty() ? never : heap_.front()->next_check; }
 
   /// Returns the number of checks that sweeps have made so far.
@@ -104,8 +105,8 @@ class in_flight {
 
  private:
   static constexpr time_point patience = 30 * seconds;
-  // A sweep sees progress only when it checks an operation. Several checks per inactivity timeout
-  // let it measure the time without progress well enough.
+  // A sweep notices progress only when it checks an operation. With several checks per inactivity
+  // timeout, the time without progress is measured accurately enough.
   static constexpr time_point checks_per_timeout = 8;
   static constexpr time_point min_check_interval = milliseconds;
 
@@ -118,10 +119,10 @@ class in_flight {
     if (now - record.last_progress >= record.communicator->inactivity)
       return due_action::inactivity_timeout;
     if (record.last_progress == never)
-      return due_action::nothing;  // still queued behind other calls
+      return due_action::nothing;  // the call still waits behind other calls
     if (now - record.started >= record.announce_after) {
-      // The announcement is repeated later, because the operation may wait for other ranks by then,
-      // and the late ranks may have entered it.
+      // The announcement is repeated later, because by then the operation may wait for other ranks,
+      // and the late ranks may have entered the operation.
       const time_point age = now - record.started;
       record.announce_after = age + std::min(age, std::max(500 * milliseconds, age / 8));
       return due_action::announce;
@@ -152,8 +153,8 @@ class in_flight {
 
   bool make_room() {
     try {
-      // Most programs never have more than 64 operations in flight, so the heap allocates only
-      // once.
+      // Most programs never have more than 64 operations in flight, so the vector usually allocates
+      // memory only once.
       constexpr std::size_t initial = 64;
       if (heap_.size() == heap_.capacity()) heap_.reserve(std::max(initial, 2 * heap_.size()));
     } catch (const std::bad_alloc&) {

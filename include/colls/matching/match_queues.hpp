@@ -16,8 +16,9 @@ namespace colls {
 
 /// The queues in which a rank matches messages with receives, first in first out for each key. A
 /// point-to-point receive from any source is queued under its tag alone. A point-to-point message
-/// is queued under its key and also under its tag. A receive is in at most one queue, and its
-/// member `queued` tells whether it is in one.
+/// is queued under its key and also under its tag, so that a receive from its source and a receive
+/// from any source can both find it. A receive is in at most one queue, and its member `queued`
+/// tells whether it is in a queue.
 class match_queues {
  public:
   match_queues() = default;
@@ -31,7 +32,7 @@ class match_queues {
   /// have failed.
   ///
   /// If the returned message is only an RTS, the caller must next enqueue the receive and mark it
-  /// as cleared; `post` has reserved the memory for these two steps. If there is no memory, `post`
+  /// as cleared; `post` has reserved the memory for these two steps. If memory runs out, `post`
   /// throws, and the message stays queued for the next receive.
   unexpected_message* post(posted_receive& receive) {
     if (!receive.key.is_point_to_point()) {
@@ -65,8 +66,8 @@ class match_queues {
     (receive.cleared ? cleared_receives_ : p2p_receives_).remove(receive);
     if (receive.record->receive == &receive) receive.record->receive = nullptr;
   }
-  /// Marks a queued point-to-point receive as cleared. Called when a CTS is sent to `source`. The
-  /// receive then matches no other message.
+  /// Marks a queued point-to-point receive as cleared. Called when a CTS is sent to the rank
+  /// `source`. Afterwards the receive matches only the message that the CTS answers.
   void set_cleared(posted_receive& receive, std::int32_t source) {
     cleared_receives_.make_room();
     p2p_receives_.remove(receive);
@@ -75,7 +76,8 @@ class match_queues {
     receive.cleared = true;
     cleared_receives_.push_back(receive);
   }
-  /// Returns a cleared receive to its former place in the queue, because its message was cancelled.
+  /// Makes a cleared receive uncleared and puts it back in its former place among the posted
+  /// receives. Called when the sender has cancelled the message for which the receive was cleared.
   void unset_cleared(posted_receive& receive) {
     p2p_receives_.make_room();
     cleared_receives_.remove(receive);
@@ -85,12 +87,13 @@ class match_queues {
       return other.post_order > receive.post_order;
     });
   }
-  /// Withdraws a receive that has not completed. Nothing writes to its buffer afterwards.
+  /// Withdraws a receive that has not completed. Afterwards nothing writes to the buffer of the
+  /// receive.
   void withdraw(posted_receive& receive) {
     if (receive.queued) dequeue(receive);
     if (receive.writer != nullptr) std::exchange(receive.writer, nullptr)->abandon(receive);
   }
-  /// Completes the queued receives of a communicator with the error `ec`.
+  /// Completes all queued receives of a communicator with the error `ec`.
   void fail_receives(std::uint32_t communicator, std::error_code ec) {
     for (key_table<posted_receive>* const table :
          {&receives_, &p2p_receives_, &cleared_receives_}) {
@@ -123,14 +126,15 @@ class match_queues {
       if (receive.record == &record) visitor(receive);
     });
   }
-  /// Returns whether `predicate` holds for every queued receive. Stops at the first receive for
+  /// Returns whether `predicate` holds for all queued receives. Stops at the first receive for
   /// which it does not hold.
   template <class Predicate>
   bool all_posted(Predicate predicate) {
     return receives_.all_of(predicate) && p2p_receives_.all_of(predicate) &&
            cleared_receives_.all_of(predicate);
   }
-  /// Returns a communicator that has not failed and on which a receive waits for `peer`, or null.
+  /// Returns one of the communicators that have not failed and on which a receive waits for `peer`,
+  /// or null if there is none.
   communicator_state* communicator_waiting_for(int peer) {
     communicator_state* result = nullptr;
     all_posted([&](const posted_receive& receive) {
@@ -141,38 +145,39 @@ class match_queues {
     return result;
   }
 
-  /// Removes the receive that a message matches from its queue and returns it, or returns null. A
-  /// point-to-point message matches the oldest uncleared receive from its source or from any
-  /// source.
+  /// Finds the receive that a message with this key matches, removes it from its queue and returns
+  /// it. Returns null if there is no such receive. A point-to-point message matches the oldest
+  /// uncleared receive from its source or from any source.
   posted_receive* take(const message_key& key) {
     if (key.is_point_to_point()) return dequeue_and_return(oldest_uncleared(key));
     posted_receive* const receive = receives_.take(key);
     if (receive != nullptr) receive->queued = false;
     return receive;
   }
-  /// Removes the point-to-point receive that was cleared for this message from its queue and
-  /// returns it, or returns null.
+  /// Finds the oldest point-to-point receive that was cleared for a message with this key, removes
+  /// it from its queue and returns it. Returns null if there is no such receive.
   posted_receive* take_cleared(const message_key& key) {
     return dequeue_and_return(cleared_receives_.find(key));
   }
-  /// Returns the receive that an RTS matches, or null. This is the oldest uncleared receive, and it
-  /// stays queued.
+  /// Returns the oldest uncleared receive that matches an RTS with this key, or null if there is
+  /// none. The receive stays queued.
   posted_receive* peek(const message_key& key) const {
     if (key.is_point_to_point()) return oldest_uncleared(key);
     return receives_.find_if(key, [](const posted_receive& receive) { return !receive.cleared; });
   }
-  /// Returns the point-to-point receive that was cleared for the message with this number, or null.
-  /// The receive stays queued.
+  /// Returns the point-to-point receive that was cleared for the message with this key and number,
+  /// or null if there is none. The receive stays queued.
   posted_receive* find_cleared(const message_key& key, std::uint64_t number) const {
     return cleared_receives_.find_if(
         key, [=](const posted_receive& receive) { return receive.number == number; });
   }
-  /// Returns the oldest queued receive of a collective with this key, cleared or not, or null.
+  /// Returns the oldest queued receive of a collective that has this key, whether or not it is
+  /// cleared. Returns null if there is none.
   posted_receive* first(const message_key& key) const { return receives_.find(key); }
 
   // ---- messages
 
-  /// Queues a message that no receive has matched.
+  /// Queues a message for which no receive was posted.
   void add_unexpected(unexpected_message& message) {
     if (!message.key.is_point_to_point()) return unexpected_.push_back(message);
     p2p_unexpected_.make_room();
@@ -186,20 +191,22 @@ class match_queues {
     p2p_unexpected_.remove(message);
     unexpected_by_tag_.remove(message.any_source_node);
   }
-  /// Removes the oldest point-to-point message with this key for which `predicate` holds from its
-  /// queue and returns it. Returns null if there is no such message.
+  /// Finds the oldest unexpected point-to-point message that has this key and for which `predicate`
+  /// holds, removes it from its queue and returns it. Returns null if there is no such message.
   template <class Predicate>
   unexpected_message* take_unexpected(const message_key& key, Predicate predicate) {
     return dequeue_and_return(p2p_unexpected_.find_if(key, predicate));
   }
-  /// Returns the message that a queued point-to-point receive matches, after removing both from
-  /// their queues. Returns null if there is no such message; the receive then stays queued.
+  /// Looks for an unexpected message that the queued point-to-point receive matches. If there is
+  /// one, removes the message and the receive from their queues and returns the message. Otherwise
+  /// returns null, and the receive stays queued.
   unexpected_message* rematch(posted_receive& receive) {
     unexpected_message* const message = dequeue_and_return(find_p2p_unexpected(receive));
     if (message != nullptr) dequeue(receive);
     return message;
   }
-  /// Returns the unexpected message of a collective with this key, or null.
+  /// Returns the oldest unexpected message of a collective that has this key, or null if there is
+  /// none.
   unexpected_message* find_unexpected(const message_key& key) const {
     return unexpected_.find(key);
   }
@@ -207,16 +214,16 @@ class match_queues {
   bool has_unexpected() const { return !unexpected_.empty(); }
   /// Returns the number of unexpected messages.
   std::size_t unexpected_count() const { return unexpected_.size() + p2p_unexpected_.size(); }
-  /// Calls `visitor` for each unexpected message of a collective. `visitor` may remove the message
-  /// that it is called with.
+  /// Calls `visitor(message)` for each unexpected message of a collective. `visitor` may remove
+  /// that message.
   template <class Visitor>
   void for_each_unexpected(Visitor visitor) {
     unexpected_.for_each(visitor);
   }
-  /// Drops the unexpected messages of the `count` communicators with the ids from `first` on, in
-  /// one pass. These communicators must not get further messages. Calls `report(key)` for each
-  /// dropped message, except for a point-to-point message whose send has completed. `report` may
-  /// withdraw other messages.
+  /// Drops in one pass the unexpected messages of the communicators whose ids are in the range of
+  /// `count` ids that begins with `first`. These communicators must not get further messages. Calls
+  /// `report(key)` for each dropped message, except for a point-to-point message whose send has
+  /// already completed. `report` may withdraw other messages.
   template <class Report>
   void drop_unexpected_of(std::uint32_t first, std::uint32_t count, Report report) {
     const auto is_affected = [=](const unexpected_message& message) {
@@ -233,8 +240,8 @@ class match_queues {
       }
     }
   }
-  /// Drops all unexpected messages without reporting them, including those of communicators that
-  /// were never created on this rank.
+  /// Drops the unexpected messages of all communicators, including those that were never created on
+  /// this rank. Does not report the dropped messages.
   void drop_unexpected() {
     for (key_table<unexpected_message>* const table : {&p2p_unexpected_, &unexpected_}) {
       table->for_each([&](unexpected_message& message) {
@@ -249,7 +256,8 @@ class match_queues {
     key.peer = posted_receive::any_source;
     return key;
   }
-  // Returns the oldest point-to-point receive that matches `key` and is not cleared, or null.
+  // Returns the oldest point-to-point receive that matches `key` and is not cleared, or null if
+  // there is none.
   posted_receive* oldest_uncleared(const message_key& key) const {
     posted_receive* const named = p2p_receives_.find(key);
     posted_receive* const any = p2p_receives_.find(any_source_key(key));

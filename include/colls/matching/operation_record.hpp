@@ -5,8 +5,9 @@
 // operation_record: the state of an operation in flight. communicator_state: a communicator as one
 // of its ranks sees it.
 //
-// The fingerprint of a call contains the arguments that must be equal on all ranks. Its hash is
-// sent with each message. A sweep is the check of all deadlines, a few times a second.
+// The fingerprint of a call contains the arguments that must be equal on all ranks. The hash of the
+// fingerprint is sent with each message. A sweep is a check of the deadlines of the operations in
+// flight; sweeps take place a few times a second.
 
 #include <colls/base/buffer.hpp>
 #include <colls/base/clock.hpp>
@@ -33,36 +34,36 @@ struct operation_record {
   collective operation = collective::none;
   algorithm pinned = algorithm::automatic;  // the algorithm that the caller pinned
   order reduction_order = order::any;       // the order that the caller asked for
-  time_point started = 0;                   // `never` until a sweep sets it, to save a clock read
-  time_point deadline = never;              // of the whole operation; inactivity has its own limit
-  time_point last_progress = 0;      // the sweep that last saw `bytes` change; `never` while queued
+  time_point started = 0;                   // `never` until the first sweep, which sets it
+  time_point deadline = never;              // when the timeout of the whole operation expires
+  time_point last_progress = 0;      // when a sweep last saw `bytes` change; `never` while queued
   std::uint64_t bytes = 0;           // bytes sent and received so far
-  std::uint64_t bytes_in_place = 0;  // the part of `bytes` used for accesses to shared memory
+  std::uint64_t bytes_in_place = 0;  // the part of `bytes` that does not count as copied
   std::uint64_t bytes_seen = 0;      // the value of `bytes` at the last sweep
   std::uint64_t bytes_expected = 0;
-  std::uint64_t segment = 0;                       // the size in bytes, or 0 if chunks are not cut
+  std::uint64_t segment = 0;                       // the size in bytes, or 0 without segments
   int lanes = 1;                                   // the number of segments in flight
   int radix = 4;                                   // the branching factor, if the algorithm has one
   time_point announce_after = 100 * milliseconds;  // the time from `started` to the announcement
-  stream_ref stream;                               // the operation follows the work of this stream
-  bool is_reported_late = false;                   // the log has named the ranks that are awaited
+  stream_ref stream;                               // the CUDA stream of the operation, if any
+  bool is_reported_late = false;                   // the log has named the late ranks
   posted_receive* receive = nullptr;  // the receive of a point-to-point operation while it waits
   std::int32_t destination = -1;      // the world rank to which a point-to-point send goes
   time_point next_check = 0;          // the time of the next check by a sweep
-  std::size_t heap_index = 0;         // the index in the heap of `in_flight`, from 1; 0 if outside
-  /// If set, the matcher calls this function when a point-to-point operation has reached a
-  /// deadline. Otherwise the matcher revokes the communicator.
+  std::size_t heap_index = 0;         // the index in the heap of `in_flight`, or 0 if not in it
+  /// If set, the matcher calls this function when a point-to-point operation has timed out. If
+  /// null, the matcher revokes the communicator instead.
   void (*expired)(operation_record& self, const failure& reason) = nullptr;
 
-  operation_record* next = nullptr;  // the next younger operation in the matcher's list
+  operation_record* next = nullptr;  // the next younger operation of the rank
   operation_record* prev = nullptr;
-  operation_record* next_of_kind = nullptr;  // the next younger one in the list of the communicator
+  operation_record* next_of_kind = nullptr;  // the next younger one in `live_records`
   operation_record* prev_of_kind = nullptr;
   std::uint64_t start_order = 0;  // the position in the order in which operations began
 };
 
-/// The operations in flight of one communicator, in the order in which they began. Collectives and
-/// point-to-point operations have a list each.
+/// The operations in flight of one communicator, in the order in which they began. A communicator
+/// has one list for collectives and one for point-to-point operations.
 struct live_records {
   operation_record* first = nullptr;
   operation_record* last = nullptr;
@@ -82,7 +83,7 @@ struct live_records {
   }
 };
 
-/// A communicator as one rank sees it: its members, its last calls, and the reason of its failure.
+/// A communicator as one rank sees it: its members, its last calls, and the reason for its failure.
 class communicator_state {
  public:
   communicator_state(std::uint32_t id, int rank, int size,
@@ -97,7 +98,8 @@ class communicator_state {
   }
   const std::shared_ptr<const std::vector<int>>& members() const { return members_; }
 
-  /// Returns the rank in this communicator of a rank of the world, or -1 if that rank is no member.
+  /// Returns the rank in this communicator of a rank of the world, or -1 if that rank is not a
+  /// member.
   int rank_of(int member) const {
     if (members_ == nullptr) return member < size_ ? member : -1;
     for (int i = 0; i < size_; ++i) {
@@ -106,8 +108,8 @@ class communicator_state {
     return -1;
   }
 
-  /// Returns the map of ranks to hosts, which the first call builds. `host_of(rank)` is the
-  /// transport's function and takes a rank of the world.
+  /// Returns the map of ranks to hosts. The first call builds the map by calling `host_of(rank)` of
+  /// the transport for each member, where `rank` is a rank of the world.
   template <class HostOf>
   const node_map& nodes(const HostOf& host_of) {
     if (!nodes_) {
@@ -120,9 +122,9 @@ class communicator_state {
   const failure& reason() const { return reason_; }
   void fail(const reported_failure& report) { reason_ = report; }
 
-  /// Returns the sequence number of the next call. Sequence numbers start at 1. The fingerprints of
-  /// the last calls are kept, so that this rank can also check a message for an operation that has
-  /// completed here.
+  /// Returns the sequence number of the next call. Sequence numbers start at 1. The communicator
+  /// remembers the fingerprints of the last calls, so that this rank can also check a message for
+  /// an operation that has already completed on this rank.
   std::uint64_t next_sequence() const { return sequence_ + 1; }
   std::uint64_t take_sequence(const fingerprint& call, std::uint64_t hash) {
     if (hash != last_hash_) begin_run(call, hash);
@@ -131,12 +133,14 @@ class communicator_state {
   std::uint64_t take_sequence(const fingerprint& call) {
     return take_sequence(call, hash_of(call));
   }
-  /// Returns the call with this sequence number if it is among the last calls, otherwise null.
+  /// Returns the fingerprint of the call with this sequence number, or null if the call is not
+  /// remembered.
   const fingerprint* recall(std::uint64_t sequence) const {
     const run* const found = find(sequence);
     return found != nullptr ? &found->call : nullptr;
   }
-  /// Returns whether no rank completes a call of this collective before all ranks have entered it.
+  /// Returns true if `operation` is a collective that no rank completes before all ranks have
+  /// entered it.
   static constexpr bool ends_after_all(collective operation) {
     switch (operation) {
       case collective::barrier:
@@ -153,7 +157,7 @@ class communicator_state {
     }
   }
   /// Returns the sequence number of the newest remembered call before `sequence` that no rank
-  /// completes before all ranks have entered it, or 0.
+  /// completes before all ranks have entered it. Returns 0 if there is none.
   std::uint64_t entered_by_all(std::uint64_t sequence) const {
     while (--sequence > 0) {
       const fingerprint* const call = recall(sequence);
@@ -162,21 +166,22 @@ class communicator_state {
     }
     return 0;
   }
-  /// Returns whether this call is remembered and no rank completes it before all ranks have entered
-  /// it.
+  /// Returns true if the call with this sequence number is remembered and no rank completes it
+  /// before all ranks have entered it.
   bool ends_after_all(std::uint64_t sequence) const {
     const fingerprint* const call = recall(sequence);
     return call != nullptr && ends_after_all(call->operation);
   }
-  /// Returns false if this rank has made a different call under the sequence number of a message
-  /// with this hash.
+  /// Checks the fingerprint hash of a message for the operation `sequence`. Returns false if this
+  /// rank remembers that it has made a different call under this number. A hash of 0 fits every
+  /// call.
   bool agrees(std::uint64_t sequence, std::uint64_t hash) const {
     const run* const found = find(sequence);
     return hash == 0 || found == nullptr || found->hash == hash;
   }
 
-  /// Returns the list of operations in flight for the kind of `record`, collective or point to
-  /// point.
+  /// Returns the list that holds the operations in flight of the same kind as `record`: collectives
+  /// or point-to-point operations.
   live_records& live_list(const operation_record& record) {
     return record.hash != 0 ? collectives_ : direct_;
   }
@@ -185,17 +190,17 @@ class communicator_state {
   bool is_in_use() const { return collectives_.first != nullptr || direct_.first != nullptr; }
 
   time_point inactivity = 600 * seconds;
-  bool closing = false;  // close() has begun, so the death of a peer does not revoke it
+  bool closing = false;  // closing; the death of a peer does not revoke it
 
  private:
-  /// A run of consecutive calls with the same fingerprint. A run takes one entry, which keeps the
-  /// working set of a call in the L1 cache because most programs have few runs.
+  /// A run of consecutive calls with the same fingerprint, which takes one entry in `recent_`. Most
+  /// programs have few runs, so the entries that a call accesses stay in the L1 cache.
   struct run {
     std::uint64_t first = 0;  // the sequence number of the first call
     std::uint64_t hash = 0;
     fingerprint call;
   };
-  static constexpr std::size_t kept = 64;  // the number of calls to remember; a run has one or more
+  static constexpr std::size_t kept = 64;  // the number of calls (and so also of runs) to keep
 
   [[gnu::noinline]] void begin_run(const fingerprint& call, std::uint64_t hash) {
     const std::size_t slot = runs_ % kept;
@@ -226,7 +231,7 @@ class communicator_state {
   std::vector<run> recent_;
   live_records collectives_;
   live_records direct_;
-  failure reason_;  // without a code until the communicator fails
+  failure reason_;  // has no error code until the communicator fails
 };
 
 }  // namespace colls

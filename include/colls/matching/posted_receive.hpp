@@ -20,7 +20,7 @@ struct posted_receive;
 /// The part of a transport that writes the payload of a message into a posted receive.
 class payload_writer {
  public:
-  /// Stops writing into `receive`, because the receive is withdrawn.
+  /// Stops writing into `receive`. Called when the receive is withdrawn.
   virtual void abandon(posted_receive& receive) = 0;
 
  protected:
@@ -32,16 +32,16 @@ class payload_writer {
 using fold_function = void (*)(void* fold_context, std::size_t offset, const std::byte* piece,
                                std::size_t size);
 
-/// A posted receive. It is queued until a message matches it. While the payload of a long message
-/// arrives, `writer` points to the part of the transport that writes it.
+/// A posted receive. The receive is queued until a message matches it. While the payload of a long
+/// message arrives, `writer` points to the part of the transport that writes the payload.
 struct posted_receive : key_table_node {
   static constexpr std::int32_t any_source = -1;
 
   std::byte* data = nullptr;
   std::size_t size = 0;
-  /// If this function is set, the message is passed to `fold(fold_context, offset, piece, size)`
-  /// and not written to `data`. The message is passed in order, as one piece or as pieces whose
-  /// sizes are multiples of `granularity` bytes.
+  /// If not null, the message is passed to `fold(fold_context, offset, piece, size)` instead of
+  /// being written to `data`. The message is passed from beginning to end, as one piece or as
+  /// pieces whose sizes are multiples of `granularity` bytes.
   fold_function fold = nullptr;
   void* fold_context = nullptr;
   std::size_t granularity = 1;
@@ -61,7 +61,8 @@ struct posted_receive : key_table_node {
 
   bool busy() const { return queued || writer != nullptr; }
 
-  /// Consumes or copies a message that lies completely in memory.
+  /// Receives a message that is complete in memory: passes it to `fold` or, if `fold` is null,
+  /// copies it to `data`.
   void accept(const std::byte* message, std::size_t bytes, std::int32_t sender) {
     received = bytes;
     source = sender;
@@ -83,7 +84,8 @@ struct posted_receive : key_table_node {
 /// A message, or only its RTS, that arrived before its receive was posted. Each transport derives a
 /// class that adds what it needs to move the bytes later.
 struct unexpected_message : key_table_node {
-  /// The node that lists the message under its tag for receives from any source.
+  /// The node by which a point-to-point message is also queued under its tag, for receives from any
+  /// source.
   struct tag_node : key_table_node {
     unexpected_message* message = nullptr;
   };

@@ -15,7 +15,7 @@ namespace colls {
 /// longer than requested.
 class scratch_pool {
  public:
-  /// A block of memory. `memory` is null if there was not enough memory.
+  /// A block of memory, or a failed allocation if `memory` is null.
   struct block {
     void* memory = nullptr;
     std::size_t size = 0;
@@ -28,7 +28,8 @@ class scratch_pool {
     for (const block& spare : blocks_) std::free(spare.memory);
   }
 
-  /// Returns a block of at least `size` bytes.
+  /// Returns a block of at least `size` bytes, or a block whose `memory` is null if there is not
+  /// enough memory.
   block acquire(std::size_t size) {
     for (std::size_t i = blocks_.size(); i-- > 0;) {
       if (blocks_[i].size >= size && blocks_[i].size / 4 <= size) {

@@ -2,11 +2,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// stragglers: finds the late ranks of an operation from the reports that waiting ranks exchange.
+// stragglers: finds the late ranks of an operation from the reports that the ranks of a
+// communicator exchange.
 //
-// Waiting ranks query other ranks and pass on what they know. A late rank is called missing if it
-// has not entered the operation, silent if it has entered but does not answer, and quiet if it does
-// not answer and may have done its part. The verdict names the late ranks.
+// Waiting ranks query other ranks about their state and pass on what they have learned. A late rank
+// is called missing if it has not entered the operation, silent if it has entered but does not
+// answer, and quiet if it does not answer and may have done its part. The verdict names the late
+// ranks.
 
 #include <colls/matching/operation_record.hpp>
 
@@ -17,22 +19,24 @@
 
 namespace colls {
 
-/// The state of one rank, as this rank reports it or as another rank knows it. Reports contain it
-/// in this layout. In the comments, `rank` is the rank that the state describes.
+/// The state of one rank, as that rank itself or another rank reports it. A report contains this
+/// struct byte for byte. Collectives are given by their numbers in the communicator of the report;
+/// only the current operation of the rank may belong to another communicator. In the comments on
+/// the members, `rank` is the rank that the state describes.
 struct rank_state {
-  std::uint64_t entered = 0;       // the communicator's newest collective that `rank` has called
-  std::uint64_t waits_in = 0;      // the oldest collective there that `rank` has not finished, or 0
+  std::uint64_t entered = 0;       // the newest collective that `rank` has called
+  std::uint64_t waits_in = 0;      // the oldest collective that `rank` has not finished, or 0
   std::uint64_t sequence = 0;      // the number or the tag of the current operation of `rank`
   std::uint64_t waiter_in = 0;     // the collective in which `waiter` waits for `rank`
   std::uint32_t communicator = 0;  // the communicator of the current operation
   std::int32_t rank = -1;          // the rank in the world that this state describes
-  std::uint32_t age_ms = 0;        // the age of this state
-  std::uint32_t silent_ms = 0;     // the time since a message of `rank` arrived
+  std::uint32_t age_ms = 0;        // the time since this state was up to date
+  std::uint32_t silent_ms = 0;     // the time since a message from `rank` arrived
   collective operation = collective::none;  // the current operation, or `none`
   std::uint8_t answers = 0;                 // 1 if `rank` answered the last query
   std::uint8_t awaited = 0;                 // 1 if the sender of the report waits for `rank`
   std::uint8_t stopped = 0;                 // 1 if the system says that the process is stopped
-  std::int32_t waiter = -1;                 // a third rank that reported to wait for `rank`, or -1
+  std::int32_t waiter = -1;                 // a third rank known to wait for `rank`, or -1
   std::uint32_t waiter_ms = 0;              // the age of the report of `waiter`
   std::uint32_t reserved = 0;
 };
@@ -47,7 +51,7 @@ struct state_report {
   std::uint32_t reserved = 0;
   rank_state others[max_others];
 
-  /// Returns whether the values of a received report are in range.
+  /// Returns whether the count and the operations of a received report are in range.
   bool is_plausible() const {
     const auto in_range = [](const rank_state& state) {
       return state.operation <= collective::attach;
@@ -57,18 +61,18 @@ struct state_report {
 };
 static_assert(sizeof(state_report) == 584 && std::is_trivially_copyable_v<state_report>);
 
-/// The states of the other ranks of a communicator while an operation of that communicator waits,
-/// as far as this rank knows them.
+/// What this rank knows about the states of the other ranks of a communicator while an operation of
+/// that communicator waits.
 class stragglers {
  public:
   /// A rank that has not answered a query for this long counts as silent.
   static constexpr time_point patience = 50 * milliseconds;
 
-  /// A report that one rank waits for messages of another rank.
+  /// A claim that one rank, the waiter, waits for messages of another rank.
   struct wait_claim {
-    std::uint64_t sequence = 0;  // the collective in which the rank waits, or 0 if in none
+    std::uint64_t sequence = 0;  // the collective in which the waiter waits, or 0 if in none
     time_point as_of = 0;
-    bool first_hand = false;  // the waiting rank itself reported it; other reports are older
+    bool first_hand = false;  // the waiter itself has reported the claim
   };
   /// What this rank knows about one other rank, the peer.
   struct peer_entry {
@@ -78,22 +82,24 @@ class stragglers {
     time_point query_time = 0;           // the time of the first unanswered query, or 0
     time_point last_heard = 0;           // when some rank last heard from the peer, or 0
     time_point last_named = 0;           // when another rank last reported on the peer, or 0
-    time_point last_stop_check = never;  // the last check whether the peer's process is stopped
+    time_point last_stop_check = never;  // when this rank last checked `known.stopped`
     time_point last_announced = never;   // when the peer last got an announcement
     time_point dial_start = never;       // when this rank began to connect to the peer
-    time_point last_logged = never;      // the last log entry that a message waits for the peer
+    time_point last_logged = never;      // when the log last said that a message waits for the peer
     bool awaited = false;                // this rank waits for messages of the peer
     bool queried = false;                // this rank queries the peer directly
-    bool reported = false;               // reported as late; the end of the delay is reported, too
+    /// A report of this rank has named the peer, so a later report must also say that the peer has
+    /// entered.
+    bool reported = false;
   };
-  /// The position of a peer with respect to an operation. A `missing` peer has not entered the
-  /// operation. A `quiet` peer does not answer, and no rank has reported that the peer has entered
-  /// or is awaited, so it may have done its part. A `silent` peer has entered, is awaited, and does
-  /// not answer.
+  /// What is known about the participation of a peer in an operation. A `missing` peer has not
+  /// entered the operation. A `quiet` peer does not answer, and no rank has reported that the peer
+  /// has entered or is awaited, so it may have done its part. A `silent` peer has entered, is
+  /// awaited, and does not answer.
   enum class standing : std::uint8_t { unknown, entered, missing, quiet, silent };
-  /// The late ranks, as `judge` finds them.
+  /// The result of `judge`: the operation that waits and the ranks that are late.
   struct verdict {
-    std::uint64_t sequence = 0;  // the number of the operation that waits
+    std::uint64_t sequence = 0;  // the number of the operation that waits, or 0 if none
     int culprit = -1;
     bool has_entered = false;  // the culprit has entered the operation but is silent
     bool is_quiet = false;     // the culprit is quiet, so it may have entered
@@ -101,7 +107,8 @@ class stragglers {
     std::vector<int> quiet;    // further quiet ranks
   };
 
-  /// `sequence` is the number of the oldest collective of `comm` that waits on this rank, or 0.
+  /// Constructs the table of a communicator on which an operation waits. `sequence` is the number
+  /// of the oldest collective of `comm` that waits on this rank, or 0 if none does.
   stragglers(communicator_state& comm, std::uint64_t sequence, time_point now)
       : communicator_(&comm), sequence_(sequence), start_(now) {}
 
@@ -126,8 +133,8 @@ class stragglers {
     wait_for_answer(entry, now);
     entry.last_announced = now;
   }
-  /// Records that this rank is opening a connection to `rank`. If that takes long, `rank` counts as
-  /// silent.
+  /// Records that this rank is opening a connection to `rank`. If the connection is not open after
+  /// 500 ms, `rank` counts as a rank that does not answer a query.
   void note_dial(int rank, time_point now) {
     peer_entry& entry = entries_[rank];
     entry.known.rank = rank;
@@ -143,8 +150,8 @@ class stragglers {
     result->second.dial_start = never;
     result->second.query_time = 0;
   }
-  /// Records another query of the ranks whose reports may be outdated, and returns these ranks so
-  /// that the caller queries them. Returns no ranks shortly after the previous round of queries.
+  /// Returns the ranks whose reports may be outdated, and records a new query to each of them,
+  /// which the caller must send. Returns no ranks within a second of the previous round of queries.
   std::vector<int> requery(time_point now) {
     std::vector<int> result;
     if (round_start_ != never && now - round_start_ < seconds) return result;
@@ -153,32 +160,32 @@ class stragglers {
         result.push_back(rank);
     }
     for (const int rank : result) query(rank, false, now);
-    // The round is long because a rank on a busy machine needs time to answer.
+    // This round is long because a rank on a busy machine needs time to answer.
     if (!result.empty()) begin_query_round(now, 5 * patience);
     return result;
   }
-  /// Begins a round of queries. This rank waits up to `span` for the answers before it decides
-  /// which ranks are late.
+  /// Begins a round of queries, in which this rank waits up to `span` for the answers before it
+  /// decides which ranks are late.
   void begin_query_round(time_point now, time_point span) {
     round_start_ = now;
     round_end_ = now + span;
   }
-  /// Returns whether the round has not timed out and some rank has not answered a query of the
-  /// round.
+  /// Returns whether this rank should still wait for answers: the time of the round is not over,
+  /// and some rank has not answered a query of the round.
   bool awaits_answers(time_point now) const {
     if (now >= round_end_) return false;
     return std::any_of(entries_.begin(), entries_.end(), [&](const auto& each) {
       return each.second.queried && each.second.query_time >= round_start_;
     });
   }
-  /// Returns whether a recent log entry says that a message waits for that rank.
+  /// Returns whether a log entry of the last 30 s says that a message waits for the rank `rank`.
   bool is_logged(int rank, time_point now) const {
     const peer_entry* const entry = find(rank);
     return entry != nullptr && entry->last_logged != never &&
            now - entry->last_logged < 30 * seconds;
   }
   void note_logged(int rank, time_point now) { entries_[rank].last_logged = now; }
-  /// Stores the state that a rank reports about itself.
+  /// Stores the state that a rank has reported about itself.
   void record_report(const rank_state& state, time_point now) {
     for (auto& [rank, other] : entries_) {
       const auto claim = other.waiters.find(state.rank);
@@ -193,8 +200,8 @@ class stragglers {
     entry.query_time = 0;
     changed_ = true;
   }
-  /// Stores the state that `peer` reports about another rank. `waits_in` is the collective in which
-  /// `peer` waits.
+  /// Stores the state that `peer` has reported about another rank. `waits_in` is the number of the
+  /// collective in which `peer` waits, or 0.
   void record_third_party_report(int peer, std::uint64_t waits_in, const rank_state& state,
                                  time_point now) {
     peer_entry& entry = entries_[state.rank];
@@ -218,8 +225,8 @@ class stragglers {
     changed_ = true;
   }
 
-  /// Returns the number of the oldest operation of the communicator in which a rank is known to
-  /// wait.
+  /// Returns the number of the oldest collective of the communicator in which this rank or another
+  /// rank is known to wait. Returns 0 if no collective waits on this rank.
   std::uint64_t oldest_sequence(time_point now) const {
     std::uint64_t result = sequence_;
     for (const auto& [rank, entry] : entries_) {
@@ -239,8 +246,8 @@ class stragglers {
     if (silent) return awaited ? standing::missing : standing::quiet;
     return entry.known.answers != 0 ? standing::missing : standing::unknown;
   }
-  /// Finds the late ranks, of which the lowest becomes the culprit. If no rank is known to be late,
-  /// finds ranks that have entered and are silent.
+  /// Returns the late ranks. The lowest of them is the culprit. If no rank is missing, the silent
+  /// ranks count as late. The culprit is -1 if no rank is known to be late.
   verdict judge(time_point now) const {
     verdict result;
     result.sequence = oldest_sequence(now);
@@ -255,9 +262,9 @@ class stragglers {
     result.has_entered = missing.empty();
     std::vector<int>& late = result.has_entered ? silent : missing;
     if (late.empty()) return result;
-    // Quiet ranks count as late only if a rank is missing and no rank completes such a call before
-    // all ranks have entered it. In that case no rank has completed the call, so the quiet ranks
-    // have not called it or compute while it runs.
+    // Quiet ranks count as late only if a rank is missing and no rank completes the operation
+    // before all ranks have entered it. Because no rank has then completed the operation, a quiet
+    // rank has either not entered the operation or computes while the operation is in flight.
     if (result.has_entered || !communicator_->ends_after_all(result.sequence)) quiet.clear();
     result.is_quiet = !quiet.empty() && quiet.front() < late.front();
     std::vector<int>& first = result.is_quiet ? quiet : late;
@@ -270,8 +277,8 @@ class stragglers {
     return result;
   }
 
-  /// Adds the states of late ranks to the report, the lowest rank first, and then the states of
-  /// ranks that have entered after a report had named them.
+  /// Adds to `out` the states of the late ranks, the lowest rank first. Then adds the states of
+  /// ranks that were named as late in a report and have since entered the operation.
   void fill(state_report& out, time_point now) {
     const std::uint64_t sequence = oldest_sequence(now);
     if (sequence == 0) return;
@@ -288,9 +295,9 @@ class stragglers {
       }
     }
   }
-  /// Returns whether it is time to look for changes that must be reported.
+  /// Returns whether it is time to look for changes that must be reported to other ranks.
   bool is_due(time_point now) const { return now >= due(); }
-  /// Returns whether `known` differs from the previous report.
+  /// Returns whether the states in `known` differ from those of the previous call.
   bool is_news(const state_report& known, time_point now) {
     changed_ = false;
     last_check_ = now;
@@ -327,16 +334,17 @@ class stragglers {
   }
 
  private:
-  // Waits for an answer of the peer from now on. A peer that other ranks reported as silent stays
-  // silent until it answers.
+  // Records that an answer of the peer is awaited from `now` on. A peer that other ranks have
+  // reported as silent stays silent until it answers.
   static void wait_for_answer(peer_entry& entry, time_point now) {
     if (entry.query_time == 0) entry.query_time = is_silent(entry, now) ? entry.as_of : now;
   }
   static std::uint32_t in_milliseconds(time_point span) {
     return static_cast<std::uint32_t>(std::clamp<time_point>(span / milliseconds, 0, UINT32_MAX));
   }
-  // Returns whether a third-party report of the time `last` still counts, as it does while it is
-  // repeated. Waiting ranks repeat a report every 500 ms, and less often the longer they wait.
+  // Returns whether information of the time `last` is recent enough to count. The limit grows with
+  // the time that this rank has waited, because waiting ranks repeat their reports every 500 ms at
+  // first and less often later.
   bool is_fresh(time_point last, time_point now) const {
     return now - last < 2 * seconds + (now - start_) / 4;
   }
@@ -344,8 +352,9 @@ class stragglers {
     return is_fresh(std::max({entry.last_named, entry.last_heard, entry.as_of}), now);
   }
 
-  // Returns whether the claim of `rank` to wait still counts. The claim of a rank that has become
-  // silent does not, because this rank may have received its messages by now.
+  // Returns whether the claim that `rank` waits in the collective `sequence` still counts. The
+  // claim of a rank that has become silent does not count, because that rank may have received its
+  // messages in the meantime.
   bool still_waits(int rank, const wait_claim& claim, std::uint64_t sequence,
                    time_point now) const {
     const peer_entry* const known_entry = find(rank);
@@ -393,9 +402,9 @@ class stragglers {
   std::uint64_t last_digest_ = 0;
 };
 
-/// Visits the ranks that rank `rank` queries in addition to those that it waits for. In a small
-/// communicator these are all ranks. In a large one they are the ranks at distances of powers of
-/// two, so that reports reach all ranks quickly.
+/// Calls `visitor(other)` for each rank that the rank `rank` queries in addition to the ranks that
+/// it waits for. In a communicator of at most 16 ranks, these are all other ranks. In a larger one,
+/// they are the ranks at distances of powers of two, so that reports reach all ranks quickly.
 template <class Visitor>
 void for_each_neighbour(int rank, int size, Visitor visitor) {
   constexpr int few = 16;

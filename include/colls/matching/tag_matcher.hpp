@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// tag_matcher: matches messages with posted receives. All transports of one rank and executor share
-// a matcher, which also detects mismatched calls, expired deadlines and late ranks.
+// tag_matcher: matches messages with posted receives. All transports of one rank on one executor
+// share a matcher. The matcher also detects mismatched calls, expired deadlines and late ranks.
 //
 // The fingerprint of a call contains the arguments that must be equal on all ranks. In a dispute,
 // two ranks that made different calls compare their fingerprints. A waiting rank sends
-// announcements, which name the operation that waits.
+// announcements, which are messages that name the operation that waits.
 
 #include <colls/base/log.hpp>
 #include <colls/matching/communicator_table.hpp>
@@ -27,27 +27,30 @@ namespace colls {
 class failure_hooks {
  public:
   /// Called when the communicator has been revoked. Completes the sends and the partly filled
-  /// receives of the communicator with `reason`, and sends the reason to the peers on all open
-  /// connections except to `reporter`.
+  /// receives of the communicator with `reason`. Sends `reason` to all connected peers except
+  /// `reporter`, the rank that reported the failure. `reporter` is -1 if this rank detected the
+  /// failure itself.
   virtual void revoked(communicator_state& communicator, const failure& reason, int reporter) = 0;
-  /// Sends an announcement to `peer`: the operation `record`, which has waited long, and what this
-  /// rank knows of late ranks. Opens a connection if there is none. The peer answers with its
+  /// Sends to `peer` an announcement of the operation `record`, which has waited long, together
+  /// with the report `known`. Opens a connection if there is none. `peer` answers with its own
   /// report.
   virtual void announce(int peer, const operation_record& record, const state_report& known) = 0;
-  /// Sends a report to `peer`, to which this rank is connected. The peer does not answer.
+  /// Sends the report `known` to `peer`, to which this rank is connected. `peer` does not answer.
   virtual void report(int peer, std::uint32_t communicator, const state_report& known) = 0;
-  /// Sends the local fingerprint to `peer`, which has sent a message of a different call. The peer
-  /// compares the fingerprints.
+  /// Sends the fingerprint of the local call `sequence` to `peer`, which has sent a message of a
+  /// different call under the same number. `peer` compares that fingerprint with its own.
   virtual void dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
                        const fingerprint& local_call) = 0;
   /// Sends `reason` to `peer`, because `peer` waits for this rank in a communicator that this rank
   /// has left or that has failed on this rank.
   virtual void refuse(int peer, const failure& reason) = 0;
-  /// Appends the ranks that the operation waits for in other ways than by receives.
+  /// Appends to `ranks` the ranks that the operation waits for in other ways than by receives, such
+  /// as the destinations of its pending sends.
   virtual void add_awaited(const operation_record& record, std::vector<int>& ranks) {
     (void)record, (void)ranks;
   }
-  /// Appends the ranks whose messages the receives of the operation have consumed only in part.
+  /// Appends to `ranks` the ranks whose messages have arrived only in part in the receives of the
+  /// operation.
   virtual void add_senders(const operation_record& record, std::vector<int>& ranks) {
     (void)record, (void)ranks;
   }
@@ -60,7 +63,7 @@ class failure_hooks {
   /// possible.
   virtual void open_connection(int peer) { (void)peer; }
   /// Returns the number of the newest collective of the communicator from which a message of `peer`
-  /// has arrived, or 0.
+  /// has arrived, or 0 if there is none.
   virtual std::uint64_t newest_sequence_from(int peer, std::uint32_t communicator) {
     (void)peer, (void)communicator;
     return 0;
@@ -82,12 +85,12 @@ inline message_key announcement(int source, const operation_record& record) {
           record.hash != 0 ? std::uint16_t{0} : message_key::point_to_point};
 }
 
-/// Returns the failure of an operation that waits for `peer` after `peer` has closed its world.
+/// Returns the failure for an operation that waits for `peer` although `peer` has closed its world.
 failure peer_left_failure(int peer);
 
-/// The matcher of one rank. It matches messages with receives and checks that both belong to the
-/// same call and have the same length, and that the communicator has not failed. If a communicator
-/// fails on this rank, the matcher revokes it on all ranks.
+/// The matcher of one rank. It matches messages with receives. It checks that a message and its
+/// receive belong to the same call and have the same length, and that the communicator has not
+/// failed. If a communicator fails on this rank, the matcher revokes the communicator on all ranks.
 class tag_matcher : public match_queues {
  public:
   explicit tag_matcher(int rank);
@@ -109,23 +112,25 @@ class tag_matcher : public match_queues {
   void abandon_ids(std::uint32_t first, const std::shared_ptr<const failure>& reason);
 
   /// Fails all operations on the communicator with `reason`, on this rank directly and on the other
-  /// ranks through the transports. Only the first reason counts.
+  /// ranks through the transports. Does nothing if the communicator has already failed. `reporter`
+  /// is the rank that sent the report of the failure, this rank if the store distributed the
+  /// report, or -1 if this rank detected the failure.
   void revoke(communicator_state& communicator, failure reason, int reporter = -1);
 
-  /// Revokes the communicator `id`, because a peer has reported that it failed. If this rank is
-  /// still creating the communicator, revokes it when it has been created.
+  /// Revokes the communicator `id` because of a report that it has failed. If this rank is still
+  /// creating the communicator, revokes it as soon as it has been created.
   void revoke(std::uint32_t id, const reported_failure& report, int reporter);
 
-  /// Revokes the communicators that contain the dead rank `peer`, both the existing ones and those
+  /// Revokes the communicators that contain the dead rank `peer`, including communicators that are
   /// created later. Other communicators stay usable.
   void peer_died(int peer, const failure& reason, int reporter = -1);
 
-  /// Called when the operation needs a rank that has left. Revokes the communicator of the
-  /// operation and returns the error with which the operation fails.
+  /// Called when the operation `record` needs `peer`, which has left. Revokes the communicator of
+  /// the operation and returns the error with which the operation fails.
   std::error_code peer_left(int peer, const operation_record& record);
 
-  /// Visits the failed communicators that contain `peer`. A transport reports these communicators
-  /// to `peer` as soon as `peer` connects.
+  /// Calls `visitor` for each failed communicator that contains `peer`. A transport calls this
+  /// function when `peer` connects, to report these failures to `peer`.
   template <class Visitor>
   void for_each_failed(int peer, Visitor visitor) const {
     for (const communicator_state* communicator : communicators_.all()) {
@@ -135,9 +140,10 @@ class tag_matcher : public match_queues {
 
   // ---- messages
 
-  /// Checks that a message of rank `source` may fill a receive. A message of a collective must
-  /// belong to the same call and have the same length; otherwise the matcher revokes the
-  /// communicator. A point-to-point message must not be longer than the receive.
+  /// Checks whether a message of the rank `source` may fill the receive. A message of a collective
+  /// must belong to the same call and have the same length as the receive. Otherwise begins a
+  /// dispute or revokes the communicator, and returns `errc::mismatch`. A point-to-point message
+  /// must not be longer than the receive. Otherwise returns `errc::truncated`.
   std::error_code check(posted_receive& receive, int source, std::size_t size, std::uint64_t hash) {
     if (receive.key.is_point_to_point()) {
       if (size <= receive.size) return {};
@@ -147,17 +153,21 @@ class tag_matcher : public match_queues {
     }
     return check(receive.key, receive.size, *receive.record, size, hash);
   }
-  /// Checks a message of a collective for an operation that expects `expected` bytes.
+  /// Checks a message of a collective, as above, for an operation that expects `expected` bytes.
   std::error_code check(const message_key& key, std::size_t expected,
                         const operation_record& record, std::size_t size, std::uint64_t hash) {
     if (hash == record.hash && size == expected) return {};
     return reject(key, expected, record, size, hash);
   }
 
-  /// Compares a message with the local call of its sequence number, even if no receive is posted.
-  /// Returns false if no receive will take the message. Either the message belongs to a different
-  /// call, and the matcher has begun a dispute. Or the communicator has failed on this rank or this
-  /// rank has left it, and the matcher has told the sender if the sender waits for this rank.
+  /// Returns whether a receive may take a message with this key and hash, now or later. Returns
+  /// false in the following cases:
+  /// - This rank made a different call under the number of the message. The matcher begins a
+  ///   dispute.
+  /// - The communicator has failed or will not be created on this rank. The matcher sends the
+  ///   reason to the sender.
+  /// - This rank has left the communicator. The matcher tells the sender, unless this rank had
+  ///   entered the collective to which the message belongs.
   bool inspect(const message_key& key, std::uint64_t hash) {
     const communicator_state* const communicator = find(key.communicator);
     const bool fits = communicator != nullptr && !communicator->failed() &&
@@ -165,18 +175,20 @@ class tag_matcher : public match_queues {
     return fits || is_wanted(key);
   }
 
-  /// Sends the local fingerprint to `peer`, which made a different call under the same sequence
-  /// number. The rank that then knows both fingerprints revokes the communicator with a reason that
-  /// names both calls.
+  /// Sends the fingerprint of the local call `sequence` to `peer`, which made a different call
+  /// under the same number. `peer` then knows both fingerprints and revokes the communicator with a
+  /// reason that names both calls.
   void begin_dispute(communicator_state& communicator, std::uint64_t sequence, int peer);
 
-  /// Handles the fingerprint that a peer has sent in a dispute.
+  /// Handles a dispute that `peer` has begun by sending the fingerprint of its call `sequence`.
+  /// Revokes the communicator if this rank made a different call under that number or no longer
+  /// remembers its call.
   void compare(int peer, std::uint32_t id, std::uint64_t sequence, const fingerprint& peer_call);
 
   // ---- calls
 
-  /// Begins a call. Checks that the unexpected messages with its sequence number belong to this
-  /// call.
+  /// Begins a call. Begins a dispute if an unexpected message with the sequence number of the call
+  /// belongs to a different call.
   [[gnu::always_inline]] void begin(operation_record& record) {
     calls_.add(record);
     if (record.hash != 0 && has_unexpected()) check_unexpected(record);
@@ -186,29 +198,30 @@ class tag_matcher : public match_queues {
     if (!stragglers_.empty()) report_end(record);
   }
   bool any_in_flight() const { return !calls_.empty(); }
-  /// Returns the oldest call in flight of all communicators, or null. The member `next` of a call
-  /// points to the next younger call.
+  /// Returns the oldest call in flight of all communicators, or null if there is none. The member
+  /// `next` of a call points to the next younger call.
   operation_record* first_in_flight() const { return calls_.first(); }
 
-  /// Checks the deadlines of the operations in flight. Announces an operation that has waited for
-  /// 100 ms to the ranks that it waits for and to some other ranks.
+  /// Checks the deadlines of the operations in flight. When an operation has waited for 100 ms,
+  /// announces it to the ranks that it waits for and to some other ranks.
   void sweep(time_point now);
   time_point due() const;
-  /// Makes the next sweep check a call that was queued behind other calls of its communicator and
-  /// may proceed now.
+  /// Makes the next sweep check the call `record`. Called when a call that was queued behind other
+  /// calls of its communicator may proceed.
   void check_soon(operation_record& record) { calls_.check_soon(record); }
   /// Returns the number of checks that `sweep` has made so far.
   std::uint64_t check_count() const { return calls_.check_count(); }
 
   // ---- late ranks
 
-  /// Returns the report of this rank for a peer that waits on the communicator: the state of this
-  /// rank and the states of late ranks.
+  /// Returns the report that this rank sends to its peers about the communicator: its own state,
+  /// and the states of the ranks that it knows to be late.
   state_report make_report(std::uint32_t communicator, time_point now);
-  /// Handles a report of `peer`. Returns false if the report is malformed.
+  /// Stores the states that a report of `peer` contains. Returns false if the report is malformed.
   bool receive_report(int peer, std::uint32_t communicator, const state_report& report,
                       time_point now);
-  /// Announces the waiting operations to `peer`, to which a connection has just opened.
+  /// Called when a connection to `peer` has opened. Announces to `peer` the collectives that have
+  /// waited long.
   void peer_connected(int peer, time_point now);
 
   // ---- working memory
@@ -219,7 +232,7 @@ class tag_matcher : public match_queues {
 
  private:
   [[gnu::noinline]] void check_unexpected(const operation_record& record) {
-    // One dispute is enough, because it revokes the communicator.
+    // One dispute is enough, because a dispute revokes the communicator.
     int peer = -1;
     for_each_unexpected([&](const unexpected_message& message) {
       if (message.key.communicator == record.communicator->id() &&
@@ -246,8 +259,9 @@ class tag_matcher : public match_queues {
     }
     return errc::mismatch;
   }
-  // Returns whether a receive may still take a message that `inspect` could not match with a local
-  // call. Otherwise begins a dispute or tells the sender the reason.
+  // The part of `inspect` for a message that does not fit a local call. Returns true if this rank
+  // may still create the communicator of the message. Otherwise begins a dispute or tells the
+  // sender why no receive will take the message, and returns false.
   [[gnu::noinline, gnu::cold]] bool is_wanted(const message_key& key) {
     communicator_state* const communicator = find(key.communicator);
     if (communicator == nullptr) {
@@ -274,7 +288,8 @@ class tag_matcher : public match_queues {
       return false;
     }
     if (communicator->failed()) {
-      // Tells the sender, because it may have no connection to the ranks that reported the failure.
+      // The sender must be told, because it may have no connection to the ranks that reported the
+      // failure.
       refuse_peer(key.peer, communicator->reason());
       return false;
     }
@@ -283,9 +298,11 @@ class tag_matcher : public match_queues {
   }
   void refuse_peer(int peer, const failure& reason);
 
-  // Returns the ranks from which the operation has posted receives, without duplicates.
+  // Returns the ranks whose messages the operation still waits for, without duplicates. A receive
+  // from any source counts as rank -1.
   std::vector<int> pending_senders(const operation_record& record);
-  // Returns the ranks that the operation waits for in other ways than by receives.
+  // Returns the ranks that the operation waits for in other ways than by receives, without
+  // duplicates.
   std::vector<int> pending_receivers(const operation_record& record) const;
   // Returns all ranks that the operation waits for.
   std::vector<int> peers_of(const operation_record& record);
@@ -298,29 +315,31 @@ class tag_matcher : public match_queues {
   void spread_reports(time_point now);
   // Sends a report to each connected rank that this rank queries directly.
   void report_to_queried(stragglers& table, const state_report& known);
-  // Tells the queried ranks that this rank no longer waits, because this rank may compute from now
-  // on and then does not answer queries.
+  // Tells the queried ranks that the operation has ended on this rank. Otherwise they might assume
+  // that this rank still waits, because a rank that computes after the operation does not answer
+  // queries.
   void report_end(const operation_record& record);
 
-  /// The late rank, or -1 if none is known; the rank that the operation waits for, or -1; and a
-  /// sentence about the late rank.
+  /// What this rank knows about the rank that is late for an operation.
   struct late_rank_info {
-    int culprit = -1;
-    int waited_for = -1;
-    detail::line sentence;
+    int culprit = -1;       // the late rank, or -1 if none is known
+    int waited_for = -1;    // a rank that the operation waits for, or -1 if none is known
+    detail::line sentence;  // says which rank is late and what that rank does
   };
-  // Returns whether this rank has announced an operation to the same peer a moment ago. This limits
-  // the announcements when very many sends and receives wait for one peer.
+  // Returns whether this rank has just announced a point-to-point operation to the peer of
+  // `record`. This limits the number of announcements when very many sends and receives wait for
+  // one peer.
   bool is_recently_announced(const operation_record& record, time_point now);
   late_rank_info find_late_rank(const operation_record& record, time_point now);
   void describe_late_peer(late_rank_info& info, const operation_record& record, time_point now);
   void describe_late_member(late_rank_info& info, const operation_record& record, time_point now);
 
-  // Queries the ranks whose reports may be outdated, before this rank reports them as late. Returns
-  // true if the record will be checked again when these ranks have had time to answer.
+  // Queries the ranks whose reports may be outdated, so that this rank does not report them as late
+  // by mistake. Returns true if answers are outstanding; `record` is then checked again when the
+  // queried ranks have had time to answer.
   bool requery_stragglers(operation_record& record, time_point now);
-  // Writes the late ranks to the log. A rank that is alive but makes no call is reported as late,
-  // never as dead.
+  // Writes a log entry that names the late ranks for which `record` waits. A rank that is alive but
+  // makes no call is reported as late, never as dead.
   void log_late_ranks(operation_record& record, time_point now);
   void note_logged(const communicator_state& comm, int peer, time_point now);
 

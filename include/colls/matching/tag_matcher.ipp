@@ -35,8 +35,8 @@ COLLS_ONCE void tag_matcher::remove(communicator_state& communicator) {
   communicators_.remove(communicator);
   std::erase_if(stragglers_,
                 [&](const stragglers& table) { return &table.communicator() == &communicator; });
-  // Tells the senders of these messages, because they wait for a receive or for this rank's part of
-  // the operation.
+  // Calls `inspect` to tell the senders of the dropped messages that this rank has left, because
+  // these senders wait for a receive or for this rank's part of the operation.
   drop_unexpected_of(communicator.id(), 1, [this](const message_key& key) { inspect(key, 0); });
 }
 
@@ -158,7 +158,7 @@ COLLS_ONCE void tag_matcher::sweep(time_point now) {
 
 namespace detail {
 
-/// Returns the peer of a point-to-point operation.
+/// Returns the peer of a point-to-point operation, or -1 if the operation receives from any source.
 inline int peer_of(const operation_record& record) {
   return record.receive != nullptr ? record.receive->key.peer : record.destination;
 }
@@ -242,7 +242,7 @@ COLLS_ONCE void tag_matcher::refresh(stragglers& table, time_point now) {
     awaited.reset();
   }
   table.for_each([&](int rank, stragglers::peer_entry& entry) {
-    // This rank no longer waits for a peer whose messages have all arrived.
+    // A peer is no longer awaited when all of its messages have arrived.
     if (awaited)
       entry.awaited = std::find(awaited->begin(), awaited->end(), rank) != awaited->end();
     std::uint64_t& entered = entry.known.entered;
@@ -251,7 +251,8 @@ COLLS_ONCE void tag_matcher::refresh(stragglers& table, time_point now) {
     for (failure_hooks* hooks : hooks_) {
       entered = std::max(entered, hooks->newest_sequence_from(rank, comm.id()));
     }
-    // There may be many ranks, so the number of system calls is limited.
+    // There may be many ranks, and each check is a system call, so a rank is checked only from time
+    // to time.
     if (entry.last_stop_check != never && now - entry.last_stop_check < stragglers::patience)
       return;
     entry.last_stop_check = now;
@@ -324,7 +325,7 @@ COLLS_ONCE bool tag_matcher::receive_report(int peer, std::uint32_t id, const st
         table->record_third_party_report(peer, self.waits_in, report.others[i], now);
     }
   } catch (const std::bad_alloc&) {
-    // Without memory this rank knows less about late ranks, which is no error.
+    // If there is no memory, this rank knows less about late ranks, which is not an error.
   }
   return true;
 }
@@ -349,7 +350,8 @@ COLLS_ONCE void tag_matcher::peer_connected(int peer, time_point now) {
 
 COLLS_ONCE void tag_matcher::announce(const operation_record& record, time_point now) {
   const communicator_state& comm = *record.communicator;
-  // A peer on the same thread answers at once, and the answer may revoke the communicator.
+  // A peer on the same thread answers at once, and the answer may revoke the communicator, so
+  // `failed` is checked before each message.
   const auto announce_to = [&](const std::vector<int>& peers, bool are_awaited) {
     if (comm.failed()) return;
     for (const int peer : peers) ensure_stragglers(record, now).query(peer, are_awaited, now);
@@ -382,7 +384,8 @@ COLLS_ONCE void tag_matcher::announce(const operation_record& record, time_point
     });
     announce_to(others, false);
   } catch (const std::bad_alloc&) {
-    // Without memory some ranks get no announcement now; the next announcement follows soon.
+    // If there is no memory, some ranks get no announcement now, but the next announcement follows
+    // soon.
   }
 }
 
@@ -405,7 +408,7 @@ COLLS_ONCE void tag_matcher::report_end(const operation_record& record) {
   try {
     report_to_queried(*table, known);
   } catch (const std::bad_alloc&) {
-    // Without memory the previous report of this rank counts until it is outdated.
+    // If there is no memory, the previous report of this rank counts until it is outdated.
   }
 }
 
@@ -429,8 +432,8 @@ COLLS_ONCE void tag_matcher::spread_reports(time_point now) {
 namespace detail {
 
 /// Adds to `text` what is known about the current call of a late rank. The late rank has not
-/// entered the collective `missed_sequence` or, if that is 0, has not taken part in a message. If
-/// `is_quiet` is true, the information may be outdated.
+/// entered the collective `missed_sequence` or, if `missed_sequence` is 0, has not taken part in a
+/// message. If `is_quiet` is true, the information may be outdated.
 inline void add_position(line& text, const communicator_state& comm,
                          const stragglers::peer_entry& late, std::uint64_t missed_sequence,
                          bool is_quiet, time_point now) {
@@ -528,7 +531,8 @@ COLLS_ONCE tag_matcher::late_rank_info tag_matcher::find_late_rank(const operati
                                                                    time_point now) {
   late_rank_info result;
   try {
-    // A rank on the same thread answers this announcement at once.
+    // A rank on the same thread answers this announcement at once, so the functions below know its
+    // report.
     if (stragglers_on(record.communicator->id()) == nullptr) announce(record, now);
     record.hash == 0 ? describe_late_peer(result, record, now)
                      : describe_late_member(result, record, now);
@@ -540,7 +544,8 @@ COLLS_ONCE tag_matcher::late_rank_info tag_matcher::find_late_rank(const operati
 
 COLLS_ONCE bool tag_matcher::requery_stragglers(operation_record& record, time_point now) {
   const communicator_state& comm = *record.communicator;
-  // A receive with a short timeout must fail on time, so it does not wait for answers.
+  // A point-to-point operation with a short timeout must fail on time, so it does not wait for
+  // answers.
   if (record.hash == 0 && now - record.started < 2 * stragglers::patience) return false;
   const bool is_first = stragglers_on(comm.id()) == nullptr;
   if (is_first) announce(record, now);
@@ -549,7 +554,8 @@ COLLS_ONCE bool tag_matcher::requery_stragglers(operation_record& record, time_p
   if (is_first) table->begin_query_round(now, stragglers::patience);
   try {
     const std::vector<int> peers = table->requery(now);
-    // A peer on the same thread answers at once, and the answer may revoke the communicator.
+    // A peer on the same thread answers at once, and the answer may revoke the communicator, so
+    // `failed` is checked before each message.
     const state_report known = peers.empty() ? state_report() : make_report(comm.id(), now);
     for (const int peer : peers) {
       for (failure_hooks* hooks : hooks_) {
@@ -568,12 +574,12 @@ COLLS_ONCE void tag_matcher::log_late_ranks(operation_record& record, time_point
   const communicator_state& comm = *record.communicator;
   const bool is_point_to_point = record.hash == 0;
   const bool is_first = is_point_to_point || &record == comm.oldest_collective();
-  // Only the oldest collective is reported. This one is checked again later, when older ones may
-  // have completed.
+  // Only the oldest collective is reported. If `record` is a younger one, it is checked again
+  // later, when the older ones may have completed.
   if (!is_first) calls_.check_at(record, now + 1 * seconds);
   record.is_reported_late = is_first && !requery_stragglers(record, now);
   if (!record.is_reported_late || comm.failed()) return;
-  // All messages that wait for one rank share one log entry.
+  // The messages that wait for the same rank share one log entry.
   const int peer = is_point_to_point ? detail::peer_of(record) : -1;
   const stragglers* const known = stragglers_on(comm.id());
   if (is_point_to_point && known != nullptr && known->is_logged(peer, now)) return;
@@ -599,7 +605,7 @@ COLLS_ONCE void tag_matcher::note_logged(const communicator_state& comm, int pee
   try {
     if (stragglers* const table = stragglers_on(comm.id())) table->note_logged(peer, now);
   } catch (const std::bad_alloc&) {
-    // Without memory the log entry is repeated later.
+    // If there is no memory, the log entry may be repeated later.
   }
 }
 

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// cpu_affinity: the cores on which a launcher, taskset or a container allows threads to run.
+// cpu_affinity: the set of cores on which the launcher, taskset or the container allows threads to
+// run.
 
 #include <sched.h>
 #include <unistd.h>
@@ -11,8 +12,8 @@
 
 namespace colls::detail {
 
-/// A set of cores on which one or several threads may run. The set is empty if the system reports
-/// none.
+/// A set of cores on which one or several threads may run. `of_this_thread` returns an empty set if
+/// the system does not report the cores.
 class core_set {
  public:
   /// The length of the longest text form of a set.
@@ -30,8 +31,8 @@ class core_set {
   int count() const { return CPU_COUNT(&cores_); }
   void add(const core_set& other) { CPU_OR(&cores_, &cores_, &other.cores_); }
 
-  /// Writes the set to `text` as hexadecimal digits and a terminating zero. The first digit
-  /// contains cores 0 to 3. There is at least one digit.
+  /// Writes the set to `text` as hexadecimal digits and a terminating zero. The first digit stands
+  /// for cores 0 to 3. Omits zeros at the end, but writes at least one digit.
   void write(char (&text)[max_digits + 1]) const {
     int end = 1;
     for (int digit = 0; digit < max_digits; ++digit) {
@@ -61,7 +62,8 @@ class core_set {
   cpu_set_t cores_;
 };
 
-/// Returns the number of cores that this thread may run on.
+/// Returns the number of cores that this thread may run on, or the number of online cores if the
+/// system does not report which cores these are.
 inline int cores() {
   const int allowed = core_set::of_this_thread().count();
   return allowed > 0 ? allowed : static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));

@@ -2,19 +2,19 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// crc32c: the CRC32C checksum (with the polynomial of Castagnoli, as in iSCSI and ext4). It is
-// computed by the CRC32C instruction of the processor if there is one.
+// crc32c: the CRC32C checksum (with the polynomial of Castagnoli, as in iSCSI and ext4). `crc32c`
+// uses the CRC32C instruction of the processor if there is one.
 
 #include <cstddef>
 #include <cstdint>
 
 namespace colls::detail {
 
-/// Continues a checksum. `sum` is the checksum of the preceding bytes, or 0 if there are none.
-/// Returns the checksum of the preceding bytes followed by the `size` bytes at `data`.
+/// Returns the checksum of some preceding bytes followed by the `size` bytes at `data`. `sum` is
+/// the checksum of the preceding bytes, or 0 if there are none.
 std::uint32_t crc32c(std::uint32_t sum, const void* data, std::size_t size) noexcept;
 
-/// Computes the same as `crc32c`, but by lookup tables, which work on every processor.
+/// Returns the same checksum as `crc32c`. Uses lookup tables, which work on every processor.
 std::uint32_t crc32c_by_table(std::uint32_t sum, const void* data, std::size_t size) noexcept;
 
 /// Returns whether this processor has a CRC32C instruction. If it has none, `crc32c_by_instruction`

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Implementation of crc32c.hpp: lookup tables, and loops with and without the instruction.
+// crc32c.ipp: the functions of crc32c.hpp. They use the CRC32C instruction or lookup tables.
 
 #include <colls/base/compiler.hpp>
 #include <colls/os/crc32c.hpp>
@@ -19,20 +19,22 @@
 
 namespace colls::detail {
 
-/// The lookup tables. They operate on the inverted checksum, whose lowest bit is the coefficient of
-/// the highest power of x.
+/// The lookup tables. They operate on inverted checksums, in which the lowest bit is the
+/// coefficient of the highest power of x.
 struct crc32c_tables {
   using table = std::array<std::uint32_t, 256>;
 
   static constexpr std::uint32_t polynomial = 0x82f63b78;
-  /// The number of bytes in each of the three chains that `crc32c_by_instruction` sums in parallel.
-  /// With three chains, an instruction need not wait for the result of the previous one.
+  /// The strides in bytes. `crc32c_by_instruction` divides the data into blocks of three strides
+  /// and computes the checksums of these strides in parallel, so that an instruction need not wait
+  /// for the result of the previous one.
   static constexpr std::size_t long_stride = 2048;
   static constexpr std::size_t short_stride = 256;
 
-  /// `after[k][b]` is the checksum after the byte b and k zero bytes.
+  /// `after[k][b]` is the checksum of the byte `b` followed by `k` zero bytes.
   std::array<table, 8> after{};
-  /// The effect of a stride of zero bytes on each of the four bytes of a checksum.
+  /// Entry `[i][b]` is the checksum after one stride of zero bytes, if the checksum before the
+  /// stride has the value `b` in byte `i` and 0 in all other bytes.
   std::array<table, 4> past_long_stride{};
   std::array<table, 4> past_short_stride{};
 
@@ -55,7 +57,7 @@ struct crc32c_tables {
   }
 
  private:
-  using linear_map = std::array<std::uint32_t, 32>;  // the image of each bit of a checksum
+  using linear_map = std::array<std::uint32_t, 32>;  // maps each bit of a checksum to a checksum
 
   constexpr std::uint32_t past_zero(std::uint32_t sum) const {
     return (sum >> 8) ^ after[0][sum & 255];
@@ -67,7 +69,7 @@ struct crc32c_tables {
     }
     return sum;
   }
-  // Returns the effect of `count` zero bytes on each byte of a checksum. `count` must be a power of
+  // Returns the table for `count` zero bytes, as in `past_long_stride`. `count` must be a power of
   // two.
   constexpr std::array<table, 4> past_zeros(std::size_t count) const {
     linear_map map{};
@@ -136,8 +138,9 @@ COLLS_DETAIL_CRC32C inline std::uint32_t crc32c_step(std::uint32_t sum, unsigned
 #endif
 }
 
-/// Continues the checksum `sum` over all complete blocks of three strides. Advances `bytes` past
-/// these blocks and reduces `size` by their length.
+/// Returns the checksum that continues `sum` over all complete blocks of three strides. Advances
+/// `bytes` past these blocks and reduces `size` by their length. `zeros` is the table for one
+/// stride of zero bytes.
 template <std::size_t Stride>
 COLLS_DETAIL_CRC32C inline std::uint32_t crc32c_blocks(
     std::uint32_t sum, const unsigned char*& bytes, std::size_t& size,

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// cross_memory_attach: reads of the private memory of another process with process_vm_readv
+// cross_memory_attach: reads the private memory of another process by process_vm_readv
 // (cross-memory attach, CMA).
 
 #include <colls/base/buffer.hpp>
@@ -25,7 +25,8 @@
 namespace colls::shm {
 
 /// A reader of the memory of one process on this host. Because process ids are reused, each read
-/// also reads a nonce at a known address of the process and compares it with the expected value.
+/// also reads a nonce at a known address of the process and compares it with the expected value, to
+/// make sure that the id still belongs to the same process.
 class cross_memory_attach {
  public:
   cross_memory_attach() = default;
@@ -33,8 +34,8 @@ class cross_memory_attach {
       : id_(id), nonce_address_(nonce_address), nonce_(nonce) {}
   bool is_known() const { return id_ > 0; }
 
-  /// Reads `dest.size` bytes at `address` of the process. Returns an error unless all bytes were
-  /// read.
+  /// Reads `dest.size` bytes at `address` in the memory of the process. Returns an error unless all
+  /// bytes were read.
   std::error_code read(mutable_bytes dest, std::uint64_t address) const {
     if (!is_known()) return std::make_error_code(std::errc::no_such_process);
     std::uint64_t nonce = 0;
@@ -49,8 +50,8 @@ class cross_memory_attach {
                : std::make_error_code(std::errc::bad_address);
   }
 
-  /// Returns the shortest time that a read of `size` bytes at `address` takes, or `never` if this
-  /// memory cannot be read.
+  /// Measures the time of several reads of `size` bytes at `address`. Returns the shortest time, or
+  /// `never` if the memory cannot be read.
   template <class Clock>
   time_point time_to_read(std::uint64_t address, std::size_t size, const Clock& now) const {
     std::vector<std::byte> dest(size, std::byte{1});
@@ -69,8 +70,8 @@ class cross_memory_attach {
   std::uint64_t nonce_ = 0;
 };
 
-/// Returns whether a signal or a debugger has stopped a process. Returns false if the process is
-/// not visible to this one.
+/// Returns whether a signal or a debugger has stopped the process `id`. Returns false if the
+/// calling process cannot see that process.
 inline bool is_stopped(pid_t id) {
   if (id <= 0) return false;
   char path[32];
@@ -80,8 +81,8 @@ inline bool is_stopped(pid_t id) {
   char text[512];
   const ssize_t size = ::read(file.get(), text, sizeof text);
   if (size <= 0) return false;
-  // The name of the process is in parentheses and may itself contain parentheses, so only the last
-  // one is certain to end the name.
+  // In this file the state of the process follows its name, which is in parentheses. The name may
+  // itself contain parentheses, so its end is the last closing parenthesis of the file.
   const std::string_view stat(text, static_cast<std::size_t>(size));
   const std::size_t end = stat.rfind(')');
   return end != stat.npos && end + 2 < stat.size() &&

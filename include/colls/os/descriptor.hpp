@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// descriptor: an owner of a file descriptor, and functions that pass descriptors between processes
-// of one host.
+// descriptor: a class that owns a file descriptor, and functions that pass descriptors between
+// processes of one host.
 
 #include <colls/os/system_call.hpp>
 
@@ -67,15 +67,15 @@ inline bool is_every_user_mapped() {
 }
 
 /// Returns whether the peer of a local socket has the user id of this process. Returns false if
-/// this is the overflow user id and could stand for another user.
+/// that user id is the overflow user id and may stand for another user.
 inline bool is_own_user(int socket) {
   const std::int64_t user = peer_user(socket);
   return user == std::int64_t{::geteuid()} && (user != overflow_user || is_every_user_mapped());
 }
 
 /// Sends `size` bytes without blocking, together with the descriptor `fd` unless `fd` is negative.
-/// Returns whether all bytes were sent. On a new connection, the buffer has room for a short
-/// message, so sending it succeeds.
+/// Returns whether all bytes were sent. A short message on a new connection fits in the socket
+/// buffer and is always sent completely.
 inline bool send_bytes_with_descriptor(int socket, const void* bytes, std::size_t size, int fd) {
   iovec part{const_cast<void*>(bytes), size};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -106,7 +106,8 @@ inline ssize_t receive_bytes_with_descriptor(int socket, void* bytes, std::size_
   message.msg_iov = &part;
   message.msg_iovlen = 1;
   message.msg_control = control;
-  // CMSG_LEN excludes the padding, which would have room for a second descriptor.
+  // The length is CMSG_LEN and not the size of `control`, because the padding in `control` would
+  // have room for a second descriptor.
   message.msg_controllen = CMSG_LEN(sizeof(int));
   const ssize_t count =
       uninterrupted([&] { return ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC); });

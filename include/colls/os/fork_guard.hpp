@@ -26,9 +26,9 @@ namespace colls::detail {
 /// A registry of the sockets of a rank and of the memory that the rank shares with its peers. In a
 /// forked child that does not call exec, a dead socket (a socket whose peer is closed) replaces
 /// each of these sockets, and private memory replaces the shared memory. Therefore nothing that the
-/// child does reaches its parent or a peer, not even if the child destroys the world. If the parent
-/// exits while the child runs, the peers still notice. The process opens the dead socket at the
-/// first `add`, so that a fork at the limit on open files succeeds.
+/// child does affects the parent or a peer, not even if the child destroys the world. The peers
+/// also notice when the parent exits while the child still runs. The process opens the dead socket
+/// at the first `add`, so that a fork at the limit on open files succeeds.
 class fork_guard {
  public:
   /// Registers a socket. A socket may be registered several times. Throws `too_many_files` if the
@@ -39,8 +39,9 @@ class fork_guard {
     if (registry.dead < 0) registry.dead = make_dead_socket();
     registry.sockets.push_back(socket);
   }
-  /// Registers the memory of a mapping or of several adjacent mappings, which must be complete. A
-  /// child never sees the pages of this memory, not even before private pages replace them.
+  /// Registers a range of memory that consists of one or several complete mappings. A child never
+  /// sees the pages of this memory, not even before private pages replace them. Returns the error
+  /// of madvise if the system refuses the range.
   static std::error_code add(std::byte* memory, std::size_t size) {
     state& registry = instance();
     const std::lock_guard lock(registry.guard);
@@ -55,14 +56,16 @@ class fork_guard {
     const auto entry = std::find(registry.sockets.begin(), registry.sockets.end(), socket);
     if (entry != registry.sockets.end()) registry.sockets.erase(entry);
   }
-  /// Removes a mapping. Must be called before the memory is unmapped.
+  /// Removes the registration of the range that begins at `memory`. Must be called before the
+  /// memory is unmapped.
   static void remove(const std::byte* memory) {
     state& registry = instance();
     const std::lock_guard lock(registry.guard);
     std::erase_if(registry.memory, [=](const auto& entry) { return entry.first == memory; });
   }
   /// Returns the number of forks without an exec between the first process and this one. If the
-  /// number has changed since a process read it, the caller is a child of that process.
+  /// number has changed since a process read the number, the caller is a forked child of that
+  /// process.
   static unsigned forks() { return instance().forks; }
 
  private:
@@ -87,8 +90,8 @@ class fork_guard {
     void replace() {
       ++forks;
       for (const int socket : sockets) {
-        // dup3 fails if the limit on descriptors is not above the number `socket`. No other file
-        // can then get this number, so it is safe to close the socket.
+        // dup3 fails if `socket` is not below the limit on descriptors. No other file can then get
+        // this number, so it is safe to close the socket.
         if (::dup3(dead, socket, O_CLOEXEC) < 0) ::close(socket);
       }
       for (const auto& [address, size] : memory) {
@@ -110,8 +113,8 @@ class fork_guard {
     return ends[0];
   }
 
-  // Returns the registry. It is never destroyed because registered objects may be destroyed later
-  // than any static object.
+  // Returns the registry. The registry is never destroyed, because registered objects may be
+  // destroyed later than any static object.
   static state& instance() {
     static state& registry = *new state;
     return registry;

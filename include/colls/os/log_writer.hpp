@@ -9,11 +9,13 @@
 
 namespace colls::detail {
 
-/// Writes `pattern` to `path`, a buffer of `capacity` bytes. Replaces %h by the host name, %r by
-/// the rank, %p by the process id and %% by %. Truncates a path that is too long.
+/// Expands the file name `pattern` and writes the result to `path`, a buffer of `capacity` bytes.
+/// Replaces %h with the host name, %r with `rank`, %p with the process id and %% with %. Truncates
+/// a result that is too long.
 void expand_log_file(const char* pattern, const char* rank, char* path, std::size_t capacity);
 
-/// Writes `size` bytes of log lines to the file or to stderr. The first call opens the file.
+/// Writes `size` bytes of log lines to the log file, or to stderr if there is none. The first call
+/// opens the file.
 void write_to_log_file(const char* lines, std::size_t size) noexcept;
 
 inline const bool writes_to_log_file = [] {

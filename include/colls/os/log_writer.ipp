@@ -53,8 +53,8 @@ COLLS_ONCE void expand_log_file(const char* pattern, const char* rank, char* pat
   path[length] = 0;
 }
 
-/// Opens the file that COLLS_LOG_FILE names and returns its descriptor. Returns the descriptor of
-/// stderr if no file is named or the file cannot be opened.
+/// Opens the file that the environment variable COLLS_LOG_FILE names, and returns its descriptor.
+/// Returns the descriptor of stderr if no file is named or the file cannot be opened.
 COLLS_ONCE int open_log_file() noexcept {
   const char* const pattern = std::getenv("COLLS_LOG_FILE");
   if (pattern == nullptr || *pattern == 0) return STDERR_FILENO;
@@ -73,7 +73,7 @@ COLLS_ONCE int open_log_file() noexcept {
 
 COLLS_ONCE void write_to_log_file(const char* lines, std::size_t size) noexcept {
   static const int file = open_log_file();
-  // A failed write cannot be reported because the log itself is the place for reports.
+  // An error of the write is ignored, because the log is the only place where it could be reported.
   (void)uninterrupted([&] { return ::write(file, lines, size); });
 }
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// procfs: facts about processes and about this machine, which are read from /proc and the file
-// system.
+// procfs: functions that read facts about processes and about this machine from /proc and from the
+// file system.
 
 #include <colls/os/descriptor.hpp>
 
@@ -32,35 +32,36 @@ inline std::string read_small_file(const char* path, std::size_t max_size = 4096
   return text;
 }
 
-/// Returns whether `path` is a directory of this user that no other user can access.
+/// Returns whether `path` is a directory that belongs to this user and that no other user can
+/// access.
 inline bool is_own_directory(const std::string& path) {
   struct stat info{};
   return ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid() &&
          (info.st_mode & 077) == 0;
 }
 
-/// Returns an id of the running kernel. It is equal for all processes of one machine until the
-/// machine is booted again.
+/// Returns the boot id of this machine, which is the same for all processes until the machine is
+/// booted again. Returns an empty string if the boot id cannot be read.
 inline std::string boot_id() {
   std::string id = read_small_file("/proc/sys/kernel/random/boot_id");
   while (!id.empty() && id.back() == '\n') id.pop_back();
   return id.substr(0, 39);
 }
 
-/// Returns an id of the network namespace of this thread, which is unique on this machine. Returns
-/// 0 if the system does not report it.
+/// Returns a number that identifies the network namespace of this thread among those of this
+/// machine. Returns 0 if the system does not report this number.
 inline std::uint64_t network_namespace() {
   struct stat info{};
   return ::stat("/proc/thread-self/ns/net", &info) == 0 ? info.st_ino : 0;
 }
 
-/// Returns the field `number` of /proc/PID/stat, or 0 if there is no such process. Field 4 is the
-/// parent, and field 22 is the start time in ticks.
+/// Returns the field `number` of /proc/PID/stat for the process `pid`, or 0 if there is no such
+/// process. Field 4 is the process id of the parent, and field 22 is the start time in clock ticks.
 inline std::uint64_t stat_field(long pid, int number) {
   char path[64];
   std::snprintf(path, sizeof path, "/proc/%ld/stat", pid);
   const std::string stat = read_small_file(path);
-  std::size_t offset = stat.rfind(')');  // the last one, as the process name may contain ')'
+  std::size_t offset = stat.rfind(')');  // the last ')', because the process name may contain ')'
   for (int field = 2; field < number && offset != std::string::npos; ++field) {
     offset = stat.find(' ', offset + 1);
   }
@@ -69,9 +70,10 @@ inline std::uint64_t stat_field(long pid, int number) {
 
 inline std::uint64_t start_time_of(long pid) { return stat_field(pid, 22); }
 
-/// Returns the launcher of a process as "pid-start", where start is the start time of the launcher.
-/// The launcher is the nearest ancestor that does not have `variable` in its environment, because
-/// shells and wrappers below the launcher inherit the variable.
+/// Returns an id of the launcher of `process`, in the form "pid-start": its process id and its
+/// start time. The launcher sets `variable` for the processes that it starts, and shells and
+/// wrappers pass `variable` on. The launcher is therefore the nearest ancestor of `process` without
+/// `variable` in its environment.
 inline std::string launcher_of(long process, const char* variable) {
   const std::string entry = std::string("\0", 1) + variable + "=";
   auto pid = static_cast<long>(stat_field(process, 4));

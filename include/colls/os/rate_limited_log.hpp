@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// rate_limited_log: a log for warnings that may occur often, which limits the number of warnings
-// that are written.
+// rate_limited_log: writes warnings that may occur often to the log, and limits how many of these
+// warnings are written.
 
 #include <colls/base/log.hpp>
 
@@ -13,8 +13,8 @@
 
 namespace colls {
 
-/// A log that writes at most one warning in `period_s` seconds. The next warning says how many
-/// warnings were suppressed before it.
+/// A log that writes at most one warning every `period_s` seconds and suppresses the others. The
+/// next warning that is written says how many were suppressed before it.
 class rate_limited_log {
  public:
   explicit constexpr rate_limited_log(std::int64_t period_s = 10) : period_s_(period_s) {}
@@ -41,7 +41,7 @@ class rate_limited_log {
     suppressed_ = 0;
   }
 
-  /// Returns the number of warnings so far, both written and suppressed.
+  /// Returns the number of warnings so far, including the suppressed ones.
   std::uint64_t count() const { return count_; }
 
  private:

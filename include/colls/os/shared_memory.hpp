@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// shared_memory: anonymous shared-memory segments (memfd) between processes of one host. A segment
-// has no name, so a crash leaves nothing behind in the file system.
+// shared_memory: anonymous shared-memory segments (memfd) that processes of one host share. A
+// segment has no name, so a process that crashes leaves nothing behind in the file system.
 
 #include <colls/base/error.hpp>
 #include <colls/os/descriptor.hpp>
@@ -20,14 +20,15 @@
 
 namespace colls::shm {
 
-/// The largest page size of any supported kernel, which some arm64 kernels use. Every mapping
-/// begins at a multiple of this size within its segment.
+/// The largest page size of any supported kernel; some arm64 kernels use this size. The offset of
+/// every mapping within its segment is a multiple of this size.
 inline constexpr std::size_t max_page_size = 64 * 1024;
 constexpr std::size_t round_up_to_pages(std::size_t size) {
   return (size + max_page_size - 1) / max_page_size * max_page_size;
 }
 
-/// A memfd of fixed size. Its size is sealed, so that a peer cannot shrink it while it is mapped.
+/// A memfd of fixed size. The size is sealed, so that a peer cannot shrink the memfd while this
+/// process has mapped it.
 class segment {
  public:
   segment() = default;
@@ -43,7 +44,7 @@ class segment {
 
   /// Creates a segment of `size` bytes without allocating its pages.
   std::error_code make_unbacked(std::size_t size) {
-    // The kernel raises SIGXFSZ if a file exceeds this limit.
+    // The kernel raises SIGXFSZ if a file grows beyond this limit, so the limit is checked first.
     rlimit limit{};
     if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < size) {
       return std::make_error_code(std::errc::file_too_large);
@@ -57,7 +58,7 @@ class segment {
     return {};
   }
 
-  /// Allocates the pages of `size` bytes at `offset`.
+  /// Allocates the pages that hold the `size` bytes at `offset`.
   std::error_code fill(std::size_t offset, std::size_t size) const {
     while (::fallocate(fd_.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(size)) != 0) {
       if (errno != EINTR) return detail::last_error();
@@ -65,7 +66,8 @@ class segment {
     return {};
   }
 
-  /// Writes `max_page_size` bytes at `offset`. Returns false if there is no memory for these bytes.
+  /// Writes `max_page_size` bytes from `data` to `offset`. Returns false if the system cannot write
+  /// all of them, for example because there is no memory.
   bool write(std::size_t offset, const std::byte* data) const {
     for (std::size_t done = 0; done < max_page_size;) {
       const ssize_t count =
@@ -77,8 +79,8 @@ class segment {
     return true;
   }
 
-  /// Gives the pages of `size` bytes at `offset` back to the system. The range then reads as zero
-  /// bytes.
+  /// Gives the pages that hold the `size` bytes at `offset` back to the system. These bytes then
+  /// read as zero.
   std::error_code release(std::size_t offset, std::size_t size) const {
     while (::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                        static_cast<off_t>(offset), static_cast<off_t>(size)) != 0) {
@@ -87,7 +89,7 @@ class segment {
     return {};
   }
 
-  /// Makes this object the owner of a segment that another process created. Returns
+  /// Makes this object the owner of `fd`, a segment that another process created. Returns
   /// `protocol_error` if the segment is empty or its size is not sealed.
   std::error_code adopt(detail::descriptor fd) {
     fd_ = std::move(fd);
@@ -133,8 +135,9 @@ class mapping {
     if (base_ != nullptr) ::munmap(base_, size_);
   }
 
-  /// Maps `size` bytes at `offset` of `source`. The bytes are mapped `times` times, at adjacent
-  /// addresses. If a ring buffer is mapped twice, data that wraps around its end is contiguous.
+  /// Maps the `size` bytes at `offset` of `source`, `times` times in a row at adjacent addresses.
+  /// For example, a ring buffer is mapped twice, so that data that wraps around its end is
+  /// contiguous in memory.
   std::error_code map(const segment& source, std::size_t offset, std::size_t size, int times = 1) {
     const std::size_t total = size * static_cast<std::size_t>(times);
     void* const reserved =
@@ -163,12 +166,12 @@ class mapping {
     return {};
   }
 
-  /// Moves the mapped contents from the offset `source` of the segment `owner` to the offset
-  /// `dest`. The addresses of the contents stay the same. The function works page by page, so that
-  /// it needs memory for only one page. Without this memory, it releases each page before it writes
-  /// the new one. Returns false if nothing was moved.
+  /// Moves the mapped bytes within the segment `owner` from the offset `source` to the offset
+  /// `dest`. Their addresses in this process stay the same. Moves one page at a time, so that
+  /// memory for only one more page is needed. If there is no memory even for that page, releases
+  /// each old page before it writes the new one. Returns false if nothing was moved.
   bool move(const segment& owner, std::size_t source, std::size_t dest) {
-    // The kernel raises SIGXFSZ if a write exceeds this limit.
+    // The kernel raises SIGXFSZ if a write exceeds this limit, so the limit is checked first.
     rlimit limit{};
     if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < dest + size_) return false;
     for (std::size_t done = 0; done < size_; done += max_page_size) {

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// system_call: helpers for the errors of system calls and for calls that signals interrupt.
+// system_call: functions that interpret the errors of system calls, and that repeat calls
+// interrupted by signals.
 
 #include <colls/base/error.hpp>
 
@@ -10,7 +11,8 @@
 
 namespace colls::detail {
 
-/// Repeats a system call while signals interrupt it, and returns its result.
+/// Makes a system call, and repeats it as long as a signal interrupts it. Returns the result of the
+/// last attempt.
 template <class Call>
 auto uninterrupted(const Call& call) {
   auto result = call();

@@ -2,25 +2,27 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// erased_reduction: reductions whose element type is erased. Communicators, and algorithms on the
-// memory of the CPU, use reductions in this form. In formulas, (+) is the operation.
+// erased_reduction: reductions whose element type is erased. Communicators use reductions in this
+// form, and so do algorithms on CPU memory. In formulas, (+) stands for the operation.
 
 #include <colls/base/buffer.hpp>
 #include <colls/reduction/kernels.hpp>
 
 namespace colls {
 
-/// An operation whose element type was erased. Algorithms call it once per segment.
+/// An operation whose element type is erased. One call combines all elements of a segment (a piece
+/// of the data that an algorithm sends at once).
 struct any_op {
   /// Computes out[i] = left[i] (+) right[i] for `count` elements, which may have any alignment.
-  /// `out` may be equal to `left` or `right`, but must not overlap them otherwise. Throws what an
-  /// operation of the user throws.
+  /// `out` may be equal to `left` or `right`, but must not overlap them otherwise. If a
+  /// user-defined operation throws an exception, passes that exception on.
   void (*combine)(const void* state, void* out, const void* left, const void* right,
                   std::size_t count);
   /// Computes out[i] = parts[0][i] (+) ... (+) parts[inputs - 1][i] for `count` elements of any
   /// alignment in one pass. Also writes the result to `second` unless `second` is null. `out` and
   /// `second` may each be one of the inputs. The result has the same bits as if `combine` were
-  /// applied to one input after another. The pointer is null if the operation has no such pass.
+  /// applied to one input after another. The pointer `fold` is null if the operation has no such
+  /// function.
   void (*fold)(const void* state, void* out, void* second, const void* const* parts,
                std::size_t inputs, std::size_t count);
   const void* state;  // the operation, which must outlive every use of this object
@@ -33,14 +35,14 @@ struct any_op {
   }
 };
 
-// Erased operations count as commutative at compile time. Whether they are is known only at run
-// time, when the selection of the algorithm checks it.
+// At compile time, every erased operation counts as commutative. Whether an operation is in fact
+// commutative is known only at run time, and is checked when an algorithm is selected.
 template <>
 inline constexpr bool detail::combines<any_op, any_element> = true;
 template <>
 inline constexpr bool detail::commutes<any_op> = true;
 
-/// Returns whether an operation is commutative. The operation may be erased.
+/// Returns whether `op`, which may be an erased operation, is commutative.
 template <class Op>
 constexpr bool is_commutative(const Op& op) {
   if constexpr (std::is_same_v<Op, any_op>) {
@@ -50,22 +52,24 @@ constexpr bool is_commutative(const Op& op) {
   }
 }
 
-/// The arguments of a reduction in device memory, the memory of a GPU. The reduction prepares the
-/// inputs, computes out = in[0] (+) in[1] (+) ..., and finishes the result for `ranks` ranks. It
-/// also writes the result to `second` unless `second` is null.
+/// The arguments of a reduction in device memory (the memory of a GPU). The reduction prepares the
+/// inputs, computes out = in[0] (+) in[1] (+) ..., and finishes the result for `ranks` ranks; see
+/// `reduction::prepare` and `reduction::finish`. It also writes the result to `second` unless
+/// `second` is null.
 struct device_pass {
   const void* const* in;
   std::size_t inputs;
   void* out;
   void* second;
   std::size_t count;
-  int ranks;  // the number of ranks, or 0 if the result is not finished
+  int ranks;  // the number of ranks, or 0 if the result is not to be finished
   stream_ref stream;
   bool is_prepared = false;  // whether the inputs have been prepared already
 };
 
-/// The arguments of a reduction over ranks on different devices. The ranks write to each other's
-/// peer buffers, which are device memory that all of them have mapped (see cuda/one_shot.cuh).
+/// The arguments of an all_reduce between ranks on different devices. Each rank writes to the peer
+/// buffers of the others, which are device memory that all ranks have mapped (see
+/// cuda/one_shot.cuh).
 struct device_one_shot {
   std::byte* const* buffers;  // the peer buffers of all ranks, as mapped by this rank
   int ranks;
@@ -73,16 +77,16 @@ struct device_one_shot {
   const void* in;
   void* out;
   std::size_t count;
-  bool is_two_shot;          // whether each rank first reduces only a share, and not all
+  bool is_two_shot;  // whether each rank reduces a share of the vector and writes it to all ranks
   std::size_t max_blocks;    // the largest number of blocks of threads
   std::uint64_t sequence;    // the number of this reduction, counted from 1
-  std::uint64_t* timed_out;  // pinned memory; a kernel that stops waiting writes `sequence` to it
+  std::uint64_t* timed_out;  // pinned memory, where a kernel that stops waiting writes `sequence`
   unsigned max_polls;        // the number of polls of a flag before the kernel stops waiting
   stream_ref stream;
 };
 
 /// A reduction for one combination of element type, accumulate type (the type in which elements are
-/// combined) and operation. The working buffer is the buffer in which partial results are combined.
+/// combined) and operation. Partial results are combined in a working buffer.
 struct reduction {
   any_op op;  // combines elements of the working buffer
   std::uint32_t storage_size;
@@ -90,46 +94,48 @@ struct reduction {
   std::uint32_t accumulate_size;  // the size of an element of the working buffer
   std::uint32_t storage_id;
   std::uint32_t accumulate_id;  // the accumulate type
-  /// The size of the object `*op.state`, or 0 if the operation has no state. If it has none,
-  /// `op.state` stays valid.
+  /// The size of the object `*op.state`, which a call copies, or 0 if the operation has no state.
+  /// If the size is 0, `op.state` stays valid without a copy.
   std::uint32_t state_size;
 
-  /// Converts the elements of the user to elements of the working buffer. Input and output must be
-  /// equal or must not overlap. The pointer is null if no conversion is needed.
+  /// Converts `n` elements of the user's buffer to elements of the working buffer, and prepares
+  /// each of them if the operation has a function `prepare`. Input and output must be equal or must
+  /// not overlap. The pointer is null if there is nothing to do.
   void (*prepare)(const void* state, void* accumulate_out, const void* storage_in, std::size_t n);
-  /// Converts the result in the working buffer to elements of the user, for a reduction over
-  /// `ranks` ranks. The pointer is null if no conversion is needed.
+  /// Converts `n` elements of the result in the working buffer to elements of the user's buffer,
+  /// and finishes each of them for a reduction over `ranks` ranks if the operation has a function
+  /// `finish`. The pointer is null if there is nothing to do.
   void (*finish)(const void* state, void* storage_out, const void* accumulate_in, std::size_t n,
                  int ranks);
 
-  /// Prepares, combines and finishes up to 8 inputs in the element type of the user, with a kernel
-  /// on the current device of the thread. The pointer is null if there is no such kernel; the CPU
-  /// then reduces.
+  /// Prepares, combines and finishes up to 8 inputs in the user's element type, with a kernel on
+  /// the current device of the calling thread. The pointer is null if there is no such kernel; the
+  /// CPU then performs the reduction.
   void (*run_on_device)(const void* state, const device_pass& pass) = nullptr;
-  /// Performs an all_reduce with kernels that wait for each other. The pointer is null if there are
-  /// no such kernels.
+  /// Performs an all_reduce with one kernel on the device of each rank, where the kernels wait for
+  /// each other. The pointer is null if there are no such kernels.
   void (*run_one_shot_on_device)(const void* state, const device_one_shot& shot) = nullptr;
 
-  /// Returns whether the elements of the user are combined as they are, without `prepare` and
-  /// `finish`.
+  /// Returns whether the elements of the user's buffer are combined as they are, without `prepare`
+  /// and `finish`.
   bool is_plain() const {
     return prepare == nullptr && finish == nullptr && accumulate_size == storage_size;
   }
 };
 
-/// A placeholder for the default accumulate type of an operation and an element type. This type is
-/// float for sums and products of float16 and bfloat16. For other built-in operations and element
-/// types it is the element type.
+/// Stands for the default accumulate type of an operation and an element type. The default is float
+/// for sums and products of float16 and bfloat16, and the element type itself for other built-in
+/// operations and element types.
 struct automatic_accumulate {};
 
 namespace detail {
 
-/// The kernel of a reduction. `reduction::run_on_device` points to its member function
-/// `launch(state, pass)`. <colls/cuda/reduce.cuh> defines this template.
+/// The kernel of a reduction on one device. `reduction::run_on_device` points to the member
+/// function `launch(state, pass)` of this template, which <colls/cuda/reduce.cuh> defines.
 template <class T, class Op>
 struct device_kernel;
-/// The kernel of a reduction between devices. `reduction::run_one_shot_on_device` points to its
-/// member function `launch(state, shot)`. <colls/cuda/one_shot.cuh> defines this template.
+/// The kernel of an all_reduce between devices. `reduction::run_one_shot_on_device` points to the
+/// member function `launch(state, shot)` of this template, which <colls/cuda/one_shot.cuh> defines.
 template <class T, class Op>
 struct one_shot_kernel;
 
@@ -164,8 +170,9 @@ reduction erase_as(const Op& op) {
 }  // namespace detail
 
 /// Returns the reduction of elements of type T by `op`. `op` must outlive every use of the result.
-/// The working buffer has elements of the accumulate type, and results are rounded to T once. With
-/// wire::storage, the working buffer has elements of type T, and each combination is rounded.
+/// With wire::accumulate, the working buffer has elements of the accumulate type, and each result
+/// is rounded to T once, at the end. With wire::storage, the working buffer has elements of type T,
+/// and the result of each combination is rounded to T.
 template <class T, class Accumulate = automatic_accumulate, class Op>
 reduction erase(const Op& op, wire format = wire::accumulate) {
   using compute = std::conditional_t<std::is_same_v<Accumulate, automatic_accumulate>,
@@ -182,8 +189,8 @@ reduction erase(const Op&& op, wire format = wire::accumulate) = delete;
 
 namespace detail {
 
-/// Returns the reduction by an operation without state. This reduction is created once per program
-/// and refers to its own copy of the operation.
+/// Returns the reduction by `op`, an operation without state. The reduction is created at the first
+/// call, and refers to its own copy of the operation.
 template <class T, class Op>
 const reduction& cached_reduction(const Op& op, wire format) {
   static_assert(std::is_empty_v<Op>);

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// kernels: the loops of reductions over the memory of the CPU. Loops with built-in operations on
+// kernels: the loops that perform reductions in CPU memory. Loops with built-in operations on
 // built-in types are compiled for several instruction sets. The version to run is selected when a
 // reduction is created.
 
@@ -10,11 +10,12 @@
 
 #include <initializer_list>
 
-// The following macros are attributes of loops and functions that the compiler vectorises at every
-// optimisation level except -O0 and, on x86-64, of functions that are compiled for instruction sets
-// beyond that of the program. All versions give the same bits, except that NaNs may differ. This
-// holds because no loop adds to a product, which some instruction sets would round only once (fused
-// multiply-add).
+// The following macros are attributes of loops and functions. COLLS_DETAIL_INDEPENDENT and
+// COLLS_DETAIL_VECTOR make the compiler vectorise code at every optimisation level except -O0,
+// COLLS_DETAIL_SHORT keeps clang from vectorising a short loop, and COLLS_DETAIL_WIDE compiles a
+// function for instruction sets beyond that of the program. All versions of a loop give the same
+// bits, except for NaNs. They do so because no loop adds to a product; some instruction sets would
+// round the product and the sum only once (fused multiply-add).
 #if defined(__clang__)
 #define COLLS_DETAIL_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #define COLLS_DETAIL_SHORT _Pragma("clang loop vectorize(disable) unroll(disable)")
@@ -32,8 +33,8 @@
 #define COLLS_DETAIL_DISPATCH 0
 #endif
 
-// With sanitizers and at low optimisation levels, clang does not vectorise the loops and warns of
-// this. The warning is harmless.
+// With sanitizers, and at low optimisation levels, clang does not vectorise the loops and warns
+// about it. This warning is harmless and therefore disabled.
 #if defined(__clang__)
 #pragma clang diagnostic push
 #pragma clang diagnostic ignored "-Wpass-failed"
@@ -41,7 +42,7 @@
 
 namespace colls::detail {
 
-/// Access to elements of any alignment, as in packed buffers.
+/// Reads and writes elements of any alignment, such as those of packed buffers.
 struct packed_elements {
   template <class T>
   [[gnu::always_inline]] static inline T get(const void* data, std::size_t i) {
@@ -64,8 +65,9 @@ struct packed_elements {
   }
 };
 
-/// Access to aligned elements. Packed access would be slower: compilers copy a packed struct as an
-/// integer, and such a load stalls if the members were stored one by one (no store forwarding).
+/// Reads and writes aligned elements. For these, `packed_elements` would be slower: compilers copy
+/// a packed struct as an integer, and the load of that integer stalls if the members were stored
+/// one by one shortly before (no store forwarding).
 struct aligned_elements {
   template <class T>
   [[gnu::always_inline]] static inline const T& get(const void* data, std::size_t i) {
@@ -86,7 +88,7 @@ inline std::size_t misaligned(const void* address, std::size_t alignment) {
 }
 
 /// Returns the operation to which `state` points. For a stateless operation, returns a new object
-/// instead, so that the code does not depend on the pointer.
+/// instead, so that the compiled code does not depend on the pointer.
 template <class Op>
 [[gnu::always_inline]] inline decltype(auto) operation_of(const void* state) {
   if constexpr (std::is_empty_v<Op> && std::is_default_constructible_v<Op>) {
@@ -96,8 +98,8 @@ template <class Op>
   }
 }
 
-/// Returns the number of elements from `out` up to the next cache line boundary. Returns 0 for
-/// short loops, which do not gain from alignment, and if no element begins at a boundary.
+/// Returns the number of elements from `out` up to the next cache line boundary. Returns 0 if the
+/// loop is too short to gain from alignment, or if no element begins at a boundary.
 template <class T>
 [[gnu::always_inline]] inline std::size_t head(const void* out, std::size_t count) {
   constexpr std::size_t line = 64;
@@ -106,7 +108,8 @@ template <class T>
   return (line - past) / sizeof(T);
 }
 
-/// Runs `count` independent iterations. The first `first` iterations form a loop of their own.
+/// Calls `body` for `count` independent iterations. The first `first` iterations run in a loop of
+/// their own, so that the main loop can begin at a cache line boundary.
 template <class Body>
 [[gnu::always_inline]] inline void vector_loop(std::size_t first, std::size_t count,
                                                const Body& body) {
@@ -128,19 +131,20 @@ template <class Body>
   }
 }
 
-/// Whether a loop over elements of these types is vectorised and compiled for each instruction set.
+/// Whether loops over elements of these types are vectorised and compiled for each instruction set.
 template <class... Element>
 inline constexpr bool vectorises =
     ((number<Element> && !std::is_same_v<Element, long double>) && ...);
 
-/// Whether sums of complex numbers are computed as sums of twice as many real numbers.
+/// Whether a sum of vectors of complex numbers is computed as a sum of vectors of twice as many
+/// real numbers.
 template <class T, class Compute, class Op>
 inline constexpr bool sums_parts = false;
 template <complex_number T, class Op>
   requires is_sum<Op>
 inline constexpr bool sums_parts<T, T, Op> = vectorises<decltype(T().real())>;
 
-/// The widest instruction set for which a loop has a version.
+/// The widest instruction set for which loops with these types and this operation are compiled.
 template <class T, class Compute, class Op>
 inline constexpr isa widest_set =
     is_arithmetic<Op> && std::same_as<Compute, float> ? widest_for<T> : isa::avx512;
@@ -169,7 +173,7 @@ struct combine_loop {
       const auto combine = [&](auto elements, std::size_t i) __attribute__((always_inline)) {
         const T& a = elements.template get<T>(left, i);
         const T& b = elements.template get<T>(right, i);
-        // The result is computed before it is stored because `out` may be one of the inputs.
+        // The result is complete before it is stored, because `out` may be one of the inputs.
         const T combined =
             static_cast<T>(op(static_cast<const Compute&>(a), static_cast<const Compute&>(b)));
         elements.put(out, i, combined);
@@ -194,10 +198,10 @@ struct combine_loop {
 };
 
 /// The loop that combines `inputs` parts from left to right in type Compute. It stores the result
-/// as T to `out` and to `second` unless `second` is null. `out` and `second` may each be one of the
-/// parts. With rounding::each_step, the result has the same bits as if `combine_loop` were applied
-/// to one part after another. Only loops that are vectorised gain from this loop, because
-/// computation and not memory bandwidth limits all others.
+/// as T to `out`, and also to `second` unless `second` is null. `out` and `second` may each be one
+/// of the parts. With rounding::each_step, the result has the same bits as if `combine_loop` were
+/// applied to one part after another. The loop is used only where it is vectorised, because in all
+/// other cases computation and not memory bandwidth is the limit, and a single pass gains nothing.
 template <class T, class Compute, class Op, rounding Rounding>
 struct fold_loop {
   static constexpr bool vector = combine_loop<T, Compute, Op>::vector;
@@ -244,8 +248,8 @@ struct fold_loop {
     }
   }
 
-  /// Combines two elements and stores the two results as one unit, because a later load of both
-  /// would stall after two separate stores.
+  /// Combines parts of two elements each, and stores both results as one unit, because a later load
+  /// of the two results would stall after two separate stores.
   [[gnu::always_inline]] static inline void pair(const Op& op, void* out, void* second,
                                                  const void* const* parts, std::size_t inputs) {
     Compute sum[] = {get(parts[0], 0), get(parts[0], 1)};
@@ -272,7 +276,8 @@ struct fold_loop {
     }
   }
 
-  /// Combines the parts block by block. The partial results of a block fit into the L1 cache.
+  /// Combines the parts block by block. A block is so small that its partial results fit into the
+  /// L1 cache.
   [[gnu::always_inline]] static inline void run_blocked(const void* state, void* out, void* second,
                                                         const void* const* parts,
                                                         std::size_t inputs, std::size_t count) {
@@ -300,8 +305,8 @@ struct fold_loop {
   }
 };
 
-/// A placeholder for every operation without `prepare` and `finish`. It only converts elements, so
-/// that conversions are compiled once for all operations.
+/// Stands for every operation without `prepare` or without `finish`. It only converts elements, so
+/// that the code of conversions is compiled once for all such operations.
 struct conversion : builtin_op<0> {
   template <class T>
   COLLS_INLINE constexpr T prepare(const T& input) const {
@@ -313,16 +318,16 @@ struct conversion : builtin_op<0> {
   }
 };
 
-/// Whether a conversion from T to To through Compute can use the instructions of the processor that
-/// convert float16 to float, float to float16, or both.
+/// Whether a conversion from T through Compute to To can use the instructions of the processor that
+/// convert between float16 and float.
 template <isa Set, class T, class Compute, class To>
 inline constexpr bool converts_binary16 =
     Set != isa::basic && std::same_as<Compute, float> &&
     ((std::same_as<T, float16> && (std::same_as<To, float> || std::same_as<To, float16>)) ||
      (std::same_as<T, float> && std::same_as<To, float16>));
 
-/// Computes out[i] = convert(in[i]), where T or To (or both) is float16. Processes the values in
-/// blocks of floats, which fit into the L1 cache.
+/// Computes out[i] = convert(in[i]), where in[i] has type T, out[i] has type To, and at least one
+/// of these types is float16. Works on blocks of floats that fit into the L1 cache.
 template <isa Set, class T, class To, class Convert>
 [[gnu::always_inline]] inline void convert_binary16(std::byte* out, const std::byte* in,
                                                     std::size_t count, const Convert& convert) {
@@ -375,8 +380,8 @@ template <isa Set, bool Vector, class T, class Compute, class To, class Op, clas
   }
 }
 
-/// The loop that prepares each element. It converts the element from T to Compute, the type in
-/// which the operation works, and converts the prepared value to To.
+/// The loop that applies `prepare` of the operation to each element. It converts the element from T
+/// to Compute, the type in which the operation works, and converts the prepared value to To.
 template <class T, class Compute, class To, class Op>
 struct prepare_loop {
   static constexpr bool vector = is_builtin_op<Op> && vectorises<T, Compute, To>;
@@ -392,8 +397,8 @@ struct prepare_loop {
   }
 };
 
-/// The loop that finishes each element. It converts the element from T to Compute, the type in
-/// which the operation works, and converts the finished value to To.
+/// The loop that applies `finish` of the operation to each element. It converts the element from T
+/// to Compute, the type in which the operation works, and converts the finished value to To.
 template <class T, class Compute, class To, class Op>
 struct finish_loop {
   static constexpr bool vector = is_builtin_op<Op> && vectorises<T, Compute, To>;
@@ -446,7 +451,7 @@ constexpr auto version() {
   if constexpr (Set == isa::basic) return &versions<Loop>::vector;
 }
 
-/// Returns the version of a loop for the processor that runs the program.
+/// Returns the version of a loop for the widest instruction set that this processor supports.
 template <class Loop>
 auto best_version() {
   if constexpr (!Loop::vector) {

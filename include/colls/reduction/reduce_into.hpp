@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// reduce_into: combines several buffers into one. The overload depends on whether the result lies
-// in the memory of the CPU or of a GPU.
+// reduce_into: combines several buffers into one, element by element. These are the overloads for
+// CPU memory; <colls/cuda/reduce.cuh> has those for GPU memory.
 
 #include <colls/base/buffer.hpp>
 #include <colls/reduction/erased_reduction.hpp>
@@ -13,7 +13,7 @@
 namespace colls {
 
 /// Computes out[i] = left[i] (+) right[i], where (+) is the operation `op`. `out` may be equal to
-/// `left` or `right`. This overload is for the memory of the CPU. For a `device_span`, include
+/// `left` or `right`. This overload is for CPU memory. For a `device_span`, include
 /// <colls/cuda/reduce.cuh> and compile with nvcc.
 template <buffer Data, class Op>
 void reduce_into(Data out, const void* left, const void* right, const Op& op) {
@@ -57,10 +57,10 @@ namespace detail {
 
 /// Computes out[i] = parts[0][i] (+) parts[1][i] (+) ... from left to right, where (+) is the
 /// operation `op`. There must be at least two parts. Also writes the result to `second` unless
-/// `second` is null. If `has_fold(op)`, `out` and `second` may each be any of the parts; otherwise
-/// `out` may be one of the first two parts. Sums of float16 and bfloat16 are computed in float. An
-/// operation with its type rounds them once, as on a GPU; an erased operation rounds them after
-/// each step. This overload is for the memory of the CPU.
+/// `second` is null. If `has_fold<Data>(op)` is true, `out` and `second` may each be any of the
+/// parts; otherwise `out` may be one of the first two parts. Sums of float16 and bfloat16 are
+/// computed in float. They are rounded once, at the end, as on a GPU; if `op` is erased (an
+/// `any_op`), they are rounded after each step. This overload is for CPU memory.
 template <buffer Data, class Op>
 [[gnu::always_inline]] inline void reduce_into(const Data& out, std::span<const void* const> parts,
                                                const Op& op, void* second = nullptr) {

@@ -12,20 +12,21 @@
 namespace colls::detail {
 
 /// The instruction sets for which loops are compiled. `basic` is the instruction set of the
-/// program. The last two have instructions for sums of bfloat16 and for sums of float16.
+/// program. `avx512_vnni` has an instruction that makes sums of bfloat16 faster, and `avx512_fp16`
+/// has arithmetic on float16.
 enum class isa : std::uint8_t { basic, avx2, avx512, avx512_vnni, avx512_fp16 };
 
-/// Whether loops can use the dot product instruction. With clang they cannot, because clang accepts
-/// operands of an assembly instruction only in functions that are compiled for a set with this
-/// instruction.
+/// Whether loops can use the dot product instruction of `avx512_vnni`. With clang they cannot,
+/// because clang accepts the operands of an inline assembly instruction only in functions that are
+/// compiled for an instruction set with this instruction.
 #if defined(__x86_64__) && !defined(__clang__)
 #define COLLS_DETAIL_DOT_PRODUCT 1
 #else
 #define COLLS_DETAIL_DOT_PRODUCT 0
 #endif
 
-/// The widest instruction set for which a loop that combines elements of type T in float has a
-/// version.
+/// The widest instruction set for which loops that combine elements of type T in float are
+/// compiled.
 template <class T>
 inline constexpr isa widest_for = isa::avx512;
 template <>
@@ -34,8 +35,8 @@ inline constexpr isa widest_for<bfloat16> =
 template <>
 inline constexpr isa widest_for<float16> = isa::avx512_fp16;
 
-/// The time at which a sum in float is rounded to the element type: after each step, as if inputs
-/// were combined in pairs, or once at the end.
+/// Says when a sum that is computed in float is rounded to the element type: after each step, as if
+/// the inputs were combined two at a time, or once at the end.
 enum class rounding : std::uint8_t { each_step, at_end };
 
 template <class Lane, std::size_t Size>
@@ -75,12 +76,12 @@ template <class Op, class Numbers>
   }
 }
 
-// Each of the following types has a partial result in registers. `begin` loads the first input,
-// `add` combines the partial result with another input, and `store` stores it. `round` has the same
-// effect as storing the partial result and loading it again.
+// An object of each of the following types holds a partial result in registers. `begin` loads the
+// first input, `add` combines the partial result with another input, and `store` writes the partial
+// result to memory. `round` has the same effect as storing the partial result and loading it again.
 
 /// A partial result for numbers that are combined in their own type. Sums of integers use unsigned
-/// lanes because these wrap around.
+/// lanes (elements of vectors), because unsigned integers wrap around on overflow.
 template <class Lane, std::size_t Size>
 struct plain_sum {
   static constexpr std::size_t size = Size;
@@ -97,8 +98,8 @@ struct plain_sum {
   [[gnu::always_inline]] void store(std::byte* dest) const { std::memcpy(dest, &sum, Size); }
 };
 
-/// A partial result for bfloat16. Each 32-bit word of a register has two elements. The elements in
-/// the upper and in the lower halves of the words are widened to floats separately.
+/// A partial result for bfloat16. Each 32-bit word of the input holds two elements. The elements in
+/// the upper halves of the words and those in the lower halves are widened to floats separately.
 template <std::size_t Size, isa Set>
 struct brain16_sum {
   using words = lanes<std::uint32_t, Size>;
@@ -139,13 +140,15 @@ struct brain16_sum {
   }
 
  private:
-  /// Rounds each float to the nearest bfloat16, which is then the upper half of the word. Because
-  /// the lower half of a NaN is zero, as in all inputs, rounding does not turn a NaN into infinity.
+  /// Rounds each float to the nearest bfloat16, which is then the upper half of the word. The lower
+  /// half of a NaN is zero, as it is in all inputs, so the addition does not carry into the upper
+  /// half, and the NaN does not become infinity.
   [[gnu::always_inline]] static void to_nearest(words& bits) {
     if constexpr (Set == isa::avx512_vnni) {
 #if COLLS_DETAIL_DOT_PRODUCT
-      // For each word, the instruction adds the products of both halves of `halves` and `ones`.
-      // These products are 0x7fff and the lowest bit that rounding keeps.
+      // For each word of `bits`, the instruction multiplies the two halves of `halves` by those of
+      // `ones` and adds both products. The products are 0x7fff and the lowest bit that rounding
+      // keeps.
       const words halves = (bits & 0x1'0000u) | 0x7fffu;
       words ones = {};
       ones += 0x1'0001u;
@@ -157,8 +160,8 @@ struct brain16_sum {
   }
 };
 
-/// A partial result for float16, which conversion instructions widen to float. `Size` is the number
-/// of bytes of the floats.
+/// A partial result for float16 that is computed in float. The processor's conversion instructions
+/// widen the inputs. `Size` is the number of bytes of the floats.
 template <std::size_t Size>
 struct binary16_sum {
   using floats = lanes<float, Size>;
@@ -186,7 +189,8 @@ struct binary16_sum {
   [[gnu::always_inline]] static void narrow(halves& dest, const floats& source) {
     asm("vcvtps2ph {$0, %1, %0|%0, %1, 0}" : "=v"(dest) : "v"(source));
   }
-  /// Loads with a memory operand, which saves one micro-operation.
+  /// Loads and widens the input by one instruction with a memory operand, which saves one
+  /// micro-operation.
   [[gnu::always_inline]] void begin(const std::byte* source) {
     asm("vcvtph2ps {%1, %0|%0, %1}"
         : "=v"(sum)
@@ -212,9 +216,10 @@ struct binary16_sum {
   }
 };
 
-/// A partial result for float16 with instructions that add and multiply float16 and round once. A
-/// sum or product that is computed in float and then rounded to float16 has the same bits, because
-/// a float has at least two digits more than twice those of a float16.
+/// A partial result for float16 that is computed by instructions on float16, which round each sum
+/// or product once. A sum or product that is computed in float and then rounded to float16 has the
+/// same bits, because the significand of a float (24 bits) has at least two bits more than twice
+/// that of a float16 (11 bits).
 template <std::size_t Size>
 struct native16_sum {
   static constexpr std::size_t size = Size;
@@ -245,8 +250,8 @@ struct native16_sum {
   [[gnu::always_inline]] void store(std::byte* dest) const { std::memcpy(dest, &sum, Size); }
 };
 
-/// A partial minimum (if `Least`) or maximum of numbers with a sign bit. The numbers are compared
-/// as integer keys (see `order_key`).
+/// A partial minimum (if `Least` is true) or maximum of floating-point numbers. The numbers are
+/// compared as integer keys (see `order_key`).
 template <class T, class Key, bool Least, std::size_t Size>
 struct extreme_key {
   using keys = lanes<Key, Size>;
@@ -260,8 +265,8 @@ struct extreme_key {
   [[gnu::always_inline]] void begin(const std::byte* source) {
     std::memcpy(&best, source, Size);
     flip();
-    // If the sign of a NaN puts it at the losing end of the order, it becomes a NaN at the winning
-    // end.
+    // A NaN wins over every number. If the sign of a NaN puts its key at the losing end of the
+    // order, this statement turns it into the key of a NaN at the winning end.
     best ^= Least ? best > infinity : best < infinity;
   }
   template <class Op>
@@ -284,7 +289,8 @@ template <class T>
 using key_of = std::conditional_t<sizeof(T) == 2, std::int16_t,
                                   std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>>;
 
-/// Converts `count` numbers from float16 to float. `narrow` converts them from float to float16.
+/// Converts `count` numbers from float16 to float. The next function, `narrow`, converts from float
+/// to float16.
 template <class Sum>
 [[gnu::always_inline]] inline void widen(std::byte* dest, const std::byte* source,
                                          std::size_t count) {
@@ -320,7 +326,7 @@ template <class Sum>
   }
 }
 
-/// A partial result in as many consecutive registers as make a cache line.
+/// A partial result in consecutive registers that together have the size of a cache line.
 template <class Sum, std::size_t Size = 64>
 struct line_sum {
   static constexpr std::size_t size = Size;
@@ -349,7 +355,8 @@ template <class Sum, std::size_t Size>
   requires(Size == Sum::size)
 struct line_sum<Sum, Size> : Sum {};
 
-/// Returns whether elements of type T can be combined in type Compute in registers.
+/// Returns whether vector registers of the instruction set `Set` can combine elements of type T in
+/// type Compute.
 template <class T, class Compute, class Op, isa Set>
 constexpr bool fits_registers() {
   if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, long double> || !number<T>) {
@@ -364,9 +371,9 @@ constexpr bool fits_registers() {
   }
 }
 
-/// Returns the type of partial results for elements of type T. It uses 32-byte registers if memory
-/// bandwidth limits the loop, and 64-byte registers if computation limits the loop and the
-/// instruction set has such registers.
+/// Returns the type of partial results for elements of type T. With `isa::basic`, this type uses
+/// 16-byte registers. With the other sets, it uses 32-byte registers if memory bandwidth limits the
+/// loop, and the widest registers of the set if computation limits the loop.
 template <class T, class Op, isa Set>
 constexpr auto register_for() {
   constexpr std::size_t plain = Set == isa::basic ? 16 : 32;
@@ -390,7 +397,7 @@ constexpr auto register_for() {
 template <class T, class Op, isa Set>
 using register_sum = typename decltype(register_for<T, Op, Set>())::type;
 
-/// Combines the elements at the byte offset `offset` of all `count` parts in `sum`.
+/// Combines the elements at the byte offset `offset` of all `count` parts into `sum`.
 template <class Sum, class Op, rounding Rounding>
 [[gnu::always_inline]] inline void add_up(Sum& sum, const void* const* parts, std::size_t count,
                                           std::size_t offset) {
@@ -405,9 +412,9 @@ template <class Sum, class Op, rounding Rounding>
   }
 }
 
-/// Combines the bytes from `offset` to `size` of all `count` parts. Stores the result to `out` and
-/// to `second` unless `second` is null; `out` and `second` may each be one of the parts. Stops when
-/// fewer than Sum::size bytes are left, and returns the offset of these bytes.
+/// Combines the bytes from `offset` to `size` of all `count` parts. Stores the result to `out`, and
+/// also to `second` unless `second` is null; `out` and `second` may each be one of the parts. Stops
+/// when fewer than Sum::size bytes are left, and returns the offset of these bytes.
 template <class Sum, class Op, rounding Rounding>
 [[gnu::always_inline]] inline std::size_t add_in_registers(void* out, void* second,
                                                            const void* const* parts,
@@ -422,9 +429,9 @@ template <class Sum, class Op, rounding Rounding>
   return offset;
 }
 
-/// Combines Sum::size bytes at `offset` of all parts and stores only the bytes from `first` to
-/// `end`. Discards the other bytes, because `out` may be a part in which they have been combined
-/// before.
+/// Combines the Sum::size bytes at `offset` of all parts and stores only the bytes from `first` to
+/// `end`. The other bytes are combined by other calls. They must not be stored here, because `out`
+/// may be one of the parts, and its input would then be combined twice.
 template <class Sum, class Op, rounding Rounding>
 [[gnu::always_inline]] inline void add_edge(void* out, void* second, const void* const* parts,
                                             std::size_t count, std::size_t offset,

@@ -14,24 +14,24 @@
 
 namespace colls::detail {
 
-/// The times that two ranks measured while they sent messages to each other.
+/// The times that two ranks measured while they exchanged messages.
 struct sample {
   picoseconds empty = 0;    // one empty message each way
-  picoseconds burst = 0;    // the same with `extra_messages` more empty messages
+  picoseconds burst = 0;    // 1 + `extra_messages` empty messages each way
   picoseconds full = 0;     // one message of `size` bytes each way
-  picoseconds pair = 0;     // two messages of `size` bytes each way, at once
+  picoseconds pair = 0;     // two messages of `size` bytes each way at the same time
   picoseconds reduced = 0;  // one message of `size` bytes each way, reduced on arrival
 
   static constexpr int extra_messages = 8;
   static constexpr std::size_t size = 256 * 1024;
 
-  /// Returns longer - shorter, or 0 if noise has made the difference negative.
+  /// Returns `longer` - `shorter`, or 0 if this difference is negative because of noise.
   static picoseconds difference(picoseconds longer, picoseconds shorter) {
     return longer > shorter ? longer - shorter : 0;
   }
   picoseconds per_kib() const { return difference(full, empty) / (size / 1024); }
-  /// Returns the cost per KiB of one more message, whose latency overlaps with the message before
-  /// it.
+  /// Returns the cost per KiB of the second of two messages, whose latency overlaps with the first
+  /// message.
   picoseconds per_kib_of_next() const { return difference(pair, full) / (size / 1024); }
   link_cost link() const {
     const picoseconds overhead = difference(burst, empty) / extra_messages;
@@ -40,8 +40,9 @@ struct sample {
 };
 
 /// Measures several series of exchanges, and returns the mean time of an exchange in the fastest
-/// series. A single exchange would seem too short if one rank began later, because that rank would
-/// find its message waiting.
+/// series. The first series is a warm-up. Exchanges are not measured one by one, because a rank
+/// that begins an exchange later than its peer finds the peer's message waiting and would measure
+/// too short a time.
 template <channel Channel, class Exchange>
 task<picoseconds> best_time(Channel net, Exchange exchange) {
   constexpr int repetitions = 4;
@@ -55,9 +56,10 @@ task<picoseconds> best_time(Channel net, Exchange exchange) {
   co_return static_cast<picoseconds>(best) * 1000 / repetitions;
 }
 
-/// Measures exchanges with `peer` after a barrier of all ranks. If `alone` is true, this pair has
-/// the network to itself, and all times are measured. Otherwise only `full` and `pair` are
-/// measured. A rank whose `peer` is -1 takes part in the barrier only.
+/// Measures exchanges with `peer` after a barrier of all ranks, and returns the measured times. If
+/// `alone` is true, this pair of ranks has the network to itself, and all times except `pair` are
+/// measured. Otherwise only `full` and `pair` are measured. A rank whose `peer` is -1 only takes
+/// part in the barrier.
 template <channel Channel>
 task<sample> measure_exchanges(Channel net, int peer, bool alone) {
   co_await dissemination::barrier(net);
@@ -97,9 +99,10 @@ task<sample> measure_exchanges(Channel net, int peer, bool alone) {
   co_return result;
 }
 
-/// Afterwards `costs` holds, equal on all ranks, the costs that the slowest pairs of ranks have
-/// measured. First pairs of ranks on one host measure, then one rank of each host with a rank of
-/// another host, and then all ranks of each host at once.
+/// Measures the costs of messages and stores them to `costs`. Each cost is the largest that any
+/// pair of ranks has measured, and is equal on all ranks. First, pairs of ranks on the same host
+/// measure. Then one rank of each host measures with a rank of another host. Finally, all ranks of
+/// each host measure with ranks of another host at the same time.
 template <channel Channel>
 task<> calibrate(Channel net, network_cost& costs) {
   const node_map& map = net.nodes();

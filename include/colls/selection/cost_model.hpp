@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// cost_model: predicts the cost of a call with each algorithm, in closed form. Messages and bytes
-// are summed over all ranks, and the time is that of the critical path (the longest chain of
-// messages). docs/algorithms.md has a table of the same formulas.
+// cost_model: predicts the cost of a call with each algorithm by closed formulas. The predicted
+// messages and bytes are sums over all ranks. The predicted time is that of the critical path (the
+// longest chain of messages). docs/algorithms.md has a table of the same formulas.
 //
 // All arithmetic uses integers, so that ranks built by different compilers select the same
 // algorithm.
@@ -14,12 +14,13 @@
 
 namespace colls {
 
-/// The costs of a call of one collective between `ranks` ranks. `bytes` is the length of the whole
-/// vector, or for all_to_all the length of one rank's vector. `per_host` consecutive ranks share
-/// each host; the last host may have fewer ranks. All chunks are assumed to have the same length.
+/// The model of the costs of a call of one collective on `ranks` ranks. `bytes` is the length of
+/// the whole vector, or for all_to_all the length of one rank's vector. Each host runs `per_host`
+/// consecutive ranks; the last host may run fewer. All chunks (the parts of the vector that belong
+/// to one rank each) are assumed to have the same length.
 class cost_model : detail::loggp_trees {
  public:
-  /// A collective and the function that computes its costs.
+  /// A collective, and the member function of `cost_model` that computes its costs.
   class pricing {
    public:
     template <collective Coll>
@@ -107,8 +108,8 @@ class cost_model : detail::loggp_trees {
     return colls::is_short_vector(pricing_.operation, n_, ranks_);
   }
 
-  // Computes the cost of one collective. A program compiles only the functions of the collectives
-  // that it calls.
+  // Computes the cost of the collective `Coll`. This function is a template, so that a program
+  // compiles only the formulas of the collectives that it calls.
   template <collective Coll>
   constexpr phase call_phase(const algorithm_choice& choice) const {
     if constexpr (Coll == collective::barrier) return barrier(choice);
@@ -178,19 +179,19 @@ class cost_model : detail::loggp_trees {
     }
     return choice.id == algorithm::linear ? star_out(chunk_) : chunk_tree(direction::down);
   }
-  // Returns the cost of a gather or a scatter of a long vector by `direct`.
+  // Returns the cost of a gather or a scatter of a long vector by `algorithm::direct`.
   constexpr phase rooted_exchange() const {
     const phase both =
         batch(star_in(descriptor_bytes) + phase{p_ - 1, (p_ - 1) * descriptor_bytes});
     return both + (has_windows() ? window_access(star_in(0), 2 * chunk_, p_ - 1) : star_in(chunk_));
   }
 
-  /// Returns `moved` with additional bytes that a rank on the critical path reduces.
+  /// Returns the phase `moved`, in which a rank on the critical path also reduces `bytes` bytes.
   constexpr phase reduced(phase moved, std::uint64_t bytes) const {
     moved.path_bytes += bytes;
     return moved;
   }
-  /// Returns `moved` with additional bytes that every rank copies.
+  /// Returns the phase `moved`, in which every rank also copies `bytes` bytes.
   constexpr phase copied(phase moved, std::uint64_t bytes) const {
     moved.path_bytes += bytes;
     moved.copied += p_ * bytes;
@@ -240,9 +241,9 @@ class cost_model : detail::loggp_trees {
         phase sum{messages, messages * n_, 0, rounds * n_};
         for (int bit = 0; bit < cube_rounds(); ++bit) sum.critical_path += cube_hop(n_, bit);
         if (folded_ranks() == 0) return sum;
-        // The ranks beyond a power of two fold: they send their vector to a neighbour first and
-        // receive the result last. If few ranks fold, no chain of messages begins and ends with a
-        // fold.
+        // The ranks in excess of a power of two fold: they send their vector to a neighbour first
+        // and receive the result last. If few ranks fold, no chain of messages both begins and ends
+        // with a fold.
         const bool has_both = 2 * folded_ranks() > corners;
         sum.critical_path += fold(n_) + (has_both ? fold(n_) : gap(n_));
         return reduced(sum, n_);
@@ -274,7 +275,7 @@ class cost_model : detail::loggp_trees {
     const int host_ranks = is_one_host() ? ranks_ : per_host_;
     const int host_count = static_cast<int>(hosts());
     // The number of ranks on the last host, which may be smaller than on the other hosts. On each
-    // host this many ranks share the data.
+    // host, as many ranks as this number divide the data between them.
     const int sharing = ranks_ - (host_count - 1) * host_ranks;
     const std::uint64_t share = (n_ + number(sharing) - 1) / number(sharing);
     const std::uint64_t piece = (share + number(host_count) - 1) / number(host_count);
@@ -343,8 +344,8 @@ class cost_model : detail::loggp_trees {
       case algorithm::pairwise:
         return pairwise_rounds(chunk_);
       case algorithm::bruck: {
-        // The longest message of a round consists of the blocks whose distances, in base `radix`,
-        // have the digit 1 at the position of `step`.
+        // The longest message of a round consists of the blocks whose distances, written in base
+        // `radix`, have the digit 1 at the place with the value `step`.
         std::uint64_t packed = 0;
         const auto longest_message = [&](int step) {
           const std::uint64_t unit = number(step);
@@ -373,8 +374,9 @@ class cost_model : detail::loggp_trees {
         phase sum;
         for (int far = 1; far < ranks_; far *= 2) {
           sum.messages += number(ranks_ - far);
-          // The sender on the critical path of the last round has received nothing before, so its
-          // message follows its previous message after a gap (the time before it can send again).
+          // In the last round, if 2 * far > `ranks_`, the sender on the critical path has received
+          // nothing before. The message of this round therefore follows the sender's previous
+          // message after a gap (the time before a rank can send again).
           sum.critical_path +=
               2 * far <= ranks_ ? shift_hop(n_, far, 2 * far >= per_host_) : gap(n_);
           sum.path_bytes += n_;
@@ -394,8 +396,8 @@ class cost_model : detail::loggp_trees {
         }
         if (has_windows()) {
           phase sum = descriptor_exchange() + window_access_by_all(2 * n_);
-          // All ranks write each cache line, so a rank reads the line from the cache of another
-          // core.
+          // Every rank writes to every cache line, so each rank reads a line from the cache of
+          // another core.
           sum.window_bytes = sum.window_bytes * p_ / 2;
           ++sum.time_slices;
           return sum;

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// tuning: selects the algorithm and the parameters with the shortest predicted time. A choice
-// depends only on values that are equal on all ranks (the call, the ranks, and the costs that the
-// ranks have agreed on), so all ranks make the same choice.
+// tuning: selects the algorithm and the parameters of a call with the shortest predicted time. A
+// choice depends only on values that are equal on all ranks (the call, the ranks, and the costs
+// that the ranks have agreed on), so all ranks make the same choice.
 
 #include <colls/algorithm/selection_query.hpp>
 #include <colls/base/error.hpp>
@@ -21,15 +21,15 @@ struct prediction {
   colls::cost cost;
 };
 
-/// The choice for a call, and the predictions for all algorithms that can perform the call, the
-/// fastest first.
+/// The choice for a call, and the predictions for all algorithms that can perform the call. The
+/// predictions are sorted by time, the shortest first.
 struct explanation {
   selection_query query;
   algorithm_choice chosen;
   std::vector<prediction> predictions;
 };
 
-/// Returns lines of text with the choice and the predicted time of each algorithm.
+/// Returns a text of several lines: first the choice, then the predicted time of each algorithm.
 inline std::string to_text(const explanation& choices) {
   detail::line first;
   first.add("%s of %llu B over %d ranks: %s", name(choices.query.operation),
@@ -49,20 +49,23 @@ inline std::string to_text(const explanation& choices) {
   return text;
 }
 
-/// The costs of a communicator's network, and the choices that follow from these costs.
+/// The selection of algorithms for a communicator, and the costs of the network on which the
+/// selection is based.
 class tuning {
  public:
   const network_cost& costs() const { return net_; }
   int ranks_on_host() const { return on_host_; }
-  /// Sets the costs. They must be equal on all ranks, and no call may be in flight. `ranks_on_host`
-  /// is the number of consecutive ranks that share a host, or 0 if all ranks share one host.
+  /// Sets the costs of the network, which must be equal on all ranks. No call may be in flight.
+  /// `ranks_on_host` is the number of consecutive ranks that share a host, or 0 if all ranks share
+  /// one host.
   void set(const network_cost& net, int ranks_on_host = 0) {
     net_ = net;
     on_host_ = ranks_on_host;
   }
 
-  /// Returns the best parameters for the algorithm `choice.id` and the predicted cost. Parameters
-  /// of `choice` that are not 0 are kept.
+  /// Returns the best parameters for the algorithm `choice.id`, with the cost that is predicted for
+  /// these parameters. Parameters of `choice` that are not 0 are kept. `price` is the pricing of
+  /// the query's collective.
   prediction predict(const selection_query& query, algorithm_choice choice,
                      const cost_model::pricing& price) const {
     const cost_model model(net_, price, query.bytes, query.ranks,
@@ -90,8 +93,9 @@ class tuning {
   }
 
   /// Returns the choice with the shortest predicted time among the `legal` algorithms. If times are
-  /// equal, prefers `direct`, because its rounds take the fewest instructions. Parameters of
-  /// `wanted` that are not 0 are kept. `price` is the pricing of the query's collective.
+  /// equal, prefers `direct`, because the rounds of `direct` take the fewest instructions.
+  /// Parameters of `wanted` that are not 0 are kept. `price` is the pricing of the query's
+  /// collective.
   algorithm_choice choose(const selection_query& query, const algorithm_choice& wanted,
                           algorithm_set legal, const cost_model::pricing& price) const {
     prediction best;
@@ -106,12 +110,13 @@ class tuning {
     });
     return best.choice;
   }
-  /// Does the same for a collective that is known only at run time.
+  /// Returns the same choice as the other `choose`, for a collective that is known only at run
+  /// time.
   algorithm_choice choose(const selection_query& query, const algorithm_choice& wanted,
                           algorithm_set legal) const {
     return choose(query, wanted, legal, cost_model::pricing::of(query.operation));
   }
-  /// Returns the same choice together with the predictions for all `legal` algorithms.
+  /// Returns the same choice as `choose`, together with the predictions for all `legal` algorithms.
   explanation explain(const selection_query& query, const algorithm_choice& wanted,
                       algorithm_set legal) const {
     explanation result{query, {}, {}};
@@ -139,8 +144,10 @@ class tuning {
   static constexpr int max_lanes = 16;
   static constexpr std::uint64_t max_segment = 2 << 20;
 
-  /// Calls `consider` without segments and with segments of each power of two, in each case with 1,
-  /// 2, 4, ... lanes.
+  /// Calls `consider` for `choice` without segments (the pieces in which data is pipelined), and
+  /// with segments of each power of two in bytes. In each case, calls `consider` for 1, 2, 4, ...
+  /// lanes (concurrent parts of a call). A segment size or a number of lanes in `choice` that is
+  /// not 0 is kept.
   template <class Consider>
   void for_each_segmentation(const cost_model& model, algorithm_choice choice,
                              const Consider& consider) const {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// source/inproc: a part of source.hpp for separate compilation. It compiles the communicator whose
-// ranks are coroutines of one thread.
+// source/inproc: a part of source.hpp, for programs that compile colls separately. Compiles the
+// communicator whose ranks are coroutines on one thread.
 
 #include <colls/inproc.hpp>
 

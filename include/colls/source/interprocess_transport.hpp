@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// source/interprocess_transport: a part of source.hpp for separate compilation. It compiles the
-// transport between processes.
+// source/interprocess_transport: a part of source.hpp, for programs that compile colls separately.
+// Compiles the transport between processes.
 
 #include <colls/transport/interprocess/connection.ipp>
 #include <colls/transport/interprocess/connection_table.ipp>

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// circulant: communication patterns on the circulant graph, which take ceil(log2 p) rounds for any
-// number p of ranks and need no folding step.
+// circulant: communication patterns on the circulant graph. They take ceil(log2 p) rounds for any
+// number p of ranks, without an additional step if p is not a power of two.
 
 #include <colls/base/pattern.hpp>
 
@@ -12,10 +12,10 @@
 namespace colls::pattern {
 
 /// The circulant graph of Träff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms"
-/// (2024). Block i belongs to the rank that is i steps ahead. In a reduce-scatter the rounds count
-/// up, and in each round a rank sends the blocks `sent` to `dest` and adds the blocks that it
-/// receives from `source` to the blocks `kept`. In an all-gather the rounds count down, and in each
-/// round a rank receives from `dest` and sends to `source`.
+/// (2024). Block i of a rank belongs to the rank that is i steps ahead. A reduce-scatter runs the
+/// rounds in ascending order: in each round a rank sends the blocks `sent` to `dest`, receives
+/// blocks from `source` and adds them to the blocks `kept`. An all-gather runs the rounds in
+/// descending order: in each round a rank receives from `dest` and sends to `source`.
 struct circulant {
   int rank;
   int size;
@@ -24,7 +24,8 @@ struct circulant {
   constexpr circulant(int my_rank, int ranks)
       : rank(my_rank), size(ranks), rounds(doubling_rounds(ranks)) {}
 
-  /// Returns ceil(size / 2^round), the number of unfinished blocks before this round.
+  /// Returns ceil(size / 2^round). This is the number of blocks of which this rank has partial sums
+  /// before this round of a reduce-scatter.
   constexpr int level(int round) const { return ((size - 1) >> round) + 1; }
   constexpr int skip(int round) const { return level(round + 1); }
   constexpr int dest(int round) const { return shifted_rank(rank, skip(round), size); }
@@ -33,17 +34,18 @@ struct circulant {
   constexpr rank_range kept(int round) const { return {0, level(round) - skip(round)}; }
 };
 
-/// The broadcast of blocks from a root over the circulant graph, as in Träff, "Optimal broadcast
-/// schedules in logarithmic time" (2024). It takes blocks - 1 + ceil(log2 size) rounds. In each
-/// round a rank sends at most one block and receives at most one. No rank receives a block twice.
+/// A broadcast of blocks from a root over the circulant graph, as in Träff, "Optimal broadcast
+/// schedules in logarithmic time" (2024). The broadcast takes blocks - 1 + ceil(log2 size) rounds.
+/// In each round a rank sends at most one block and receives at most one block. No rank receives a
+/// block twice.
 ///
-/// Round i uses the skip with the index i mod L, where L = ceil(log2 size). A skip is a distance
-/// between two ranks that exchange blocks. The schedule of the blocks that a rank receives repeats
-/// every L rounds with block numbers that are higher by L. Therefore L numbers, the arrivals,
-/// describe this schedule. A block with a negative number is not sent. A number above that of the
-/// last block stands for the last block, of which only the first arrival counts. A rank sends the
-/// block that the destination receives, so it computes the arrivals of its L destinations too. This
-/// takes O(L^2) time in all.
+/// A skip is a distance between two ranks that exchange blocks. Let L be ceil(log2 size). Round i
+/// uses the skip with the index i mod L. The schedule, which is the list of blocks that a rank
+/// receives in each round, repeats every L rounds with block numbers that are higher by L. It is
+/// therefore described by L numbers, the arrivals. A block with a negative number is not sent. A
+/// number greater than that of the last block stands for the last block, of which only the first
+/// arrival counts. To know the blocks that it sends, a rank also computes the arrivals of the L
+/// ranks to which it sends. This takes O(L^2) time in all.
 class circulant_broadcast {
  public:
   int rounds;
@@ -118,20 +120,22 @@ class circulant_broadcast {
     return all;
   }
 
-  /// A search for paths from the root to `goal`. A path is a sum of skips, and its partial sums are
-  /// the ranks that a block passes. The search visits ranks closest to the goal first. The k-th
-  /// arrival is the index of the smallest skip of the path to a rank that lies at least the k-th
-  /// skip before the goal. A skip that is the arrival of one path is not used in later paths.
+  /// A search for paths from the root to the rank `goal`. A path is a sum of skips. The partial
+  /// sums of a path are the ranks through which a block passes. The search visits the ranks that
+  /// are closest to the goal first. The k-th arrival is the index of the smallest skip of a path.
+  /// This path leads to a rank that lies at least the k-th skip before the goal. A skip that is the
+  /// arrival of one path is not used in later paths.
   struct search {
     const circulant_broadcast& graph;
     int goal;
-    int limit;  // the search has finished this rank and all later ones
+    int limit;  // the search has finished with this rank and all later ranks
     arrivals& result;
     int k = 0;
     std::uint64_t used = 0;
 
-    /// Returns the block of which this rank is the first receiver in its part of the graph, and
-    /// marks the skip of this block as used.
+    /// Returns the only arrival of the rank `relative` that is not negative. It is the index of the
+    /// smallest skip on the path from the root to this rank that takes the longest possible skips
+    /// first. Marks this skip as used.
     constexpr int find_own(int relative) {
       int smallest = graph.period_;
       for (int e = graph.period_; e-- > 0 && relative > 0;) {
@@ -164,7 +168,7 @@ class circulant_broadcast {
   int root_;
   int period_;
   int last_block_;
-  int skipped_rounds_ = 0;  // the rounds of the first period in which no block would move
+  int skipped_rounds_ = 0;  // the rounds left out of the first period because no block moves
   int last_received_ = 0;
   int received_[max_period] = {};
   int sent_[max_period] = {};

@@ -10,14 +10,16 @@
 
 namespace colls::pattern {
 
-/// A k-nomial tree, where k is the radix; radix 2 gives a binomial tree. A relative rank is the
-/// distance of a rank from the root, modulo the number of ranks. The parent of the relative rank r
-/// is r with its lowest non-zero digit in radix k set to 0. So the subtree of r consists of r, r +
-/// 1, ..., r + subtree - 1, and the subtrees of its children 0, 1, ... follow r in this order. No
-/// subtree except the last is shorter than the one before. Therefore a gather in the order of
-/// relative ranks is contiguous. A reduction with the operation (+) computes own (+) child 0 (+)
-/// child 1 (+) ... in the order of relative ranks, which is rank order if the root is rank 0. A
-/// broadcast sends to the last child first.
+/// A k-nomial tree, where k is the radix. With radix 2 it is a binomial tree. A relative rank is
+/// the distance of a rank from the root, modulo the number of ranks. The parent of the relative
+/// rank r is r with its lowest non-zero digit in base k set to 0. The subtree of r therefore
+/// consists of the relative ranks r, r + 1, ..., r + subtree - 1. In this list, r is followed by
+/// the subtrees of its children 0, 1, ... in this order. Only the last of these subtrees can have
+/// fewer ranks than the one before.
+///
+/// Data that is gathered in the order of relative ranks is contiguous in each subtree. A reduction
+/// with the operation (+) computes own (+) child 0 (+) child 1 (+) ..., which is rank order if the
+/// root is rank 0. A broadcast sends to the last child first.
 class knomial_tree {
  public:
   int relative;
@@ -27,8 +29,8 @@ class knomial_tree {
 
   constexpr knomial_tree(int rank, int size, int root, int radix)
       : relative(shifted_rank(rank, -root, size)), size_(size), root_(root), radix_(radix) {
-    // The digits of `relative` below its lowest non-zero digit belong to its children. At the root,
-    // all digits belong to children.
+    // The children of a rank differ from it in the digits below its lowest non-zero digit. The
+    // children of the root can differ from it in any digit.
     std::int64_t unit = 1;
     while (unit < size && relative / unit % radix == 0) unit *= radix;
     if (relative != 0) {
@@ -44,7 +46,7 @@ class knomial_tree {
   }
 
   constexpr int child(int k) const { return rank_of(child_range(k).first); }
-  /// Returns the relative ranks of the subtree of the k-th child.
+  /// Returns the relative ranks of the subtree of child `k`.
   constexpr rank_range child_range(int k) const {
     std::int64_t step = 1;
     for (; k >= radix_ - 1; k -= radix_ - 1) step *= radix_;
@@ -63,8 +65,8 @@ class knomial_tree {
   int radix_;
 };
 
-/// A node of a binary tree whose in-order traversal visits the relative ranks in order. Therefore a
-/// reduction with the operation (+) computes left (+) own (+) right in this order at each node. The
+/// A node of a binary tree whose in-order traversal visits the relative ranks in ascending order.
+/// At each node a reduction with the operation (+) therefore computes left (+) own (+) right. The
 /// value -1 means that there is no such rank.
 struct in_order_node {
   int parent;
@@ -74,16 +76,16 @@ struct in_order_node {
   friend constexpr bool operator==(const in_order_node&, const in_order_node&) = default;
 };
 
-/// Returns the node of `rank` in the chain root, root + 1, ..., modulo size. The left child of a
+/// Returns the node of `rank` in the chain root, root + 1, ..., modulo `size`. The left child of a
 /// rank is the next rank of the chain.
 constexpr in_order_node chain_from_root(int rank, int size, int root) {
   const ring circle(rank, size);
   return {rank == root ? -1 : circle.prev, circle.next == root ? -1 : circle.next, -1};
 }
 
-/// Returns the node of `rank` in the chain root + 1, root + 2, ..., root, modulo size. With
-/// `in_order`, there are two chains instead, which meet at the root: 0, 1, ..., root and size - 1,
-/// size - 2, ..., root.
+/// Returns the node of `rank` in the chain root + 1, root + 2, ..., root, modulo `size`. If
+/// `in_order` is true, there are two chains instead, 0, 1, ..., root and size - 1, size - 2, ...,
+/// root, which meet at the root.
 constexpr in_order_node chain_to_root(int rank, int size, int root, bool in_order) {
   const ring circle(rank, size);
   if (!in_order) {
@@ -97,11 +99,11 @@ constexpr in_order_node chain_to_root(int rank, int size, int root, bool in_orde
 }
 
 /// Two binary trees with the same root, as in Sanders, Speck, Träff, "Two-tree algorithms for full
-/// bandwidth broadcast, reduction and scan" (2009). Each tree carries half of the data. Except for
-/// the root and one rank below it, no rank has children in both trees. The relative rank r has the
-/// label r in the first tree and the label r - 1 in the second. The labels 1, 2, ... form a tree in
-/// which the height of a label is the number of its trailing zero bits, so that odd labels are
-/// leaves. The labels 0 and -1 form a chain above the top of this tree.
+/// bandwidth broadcast, reduction and scan" (2009). Each tree carries half of the data. Only the
+/// root has children in both trees. The relative rank r has the label r in the first tree and the
+/// label r - 1 in the second. The labels 1, 2, ... form a tree in which the height of a label is
+/// the number of its trailing zero bits, so that odd labels are leaves. The labels 0 and -1 form a
+/// chain above the top of this tree.
 struct double_tree {
   in_order_node first;
   in_order_node second;
@@ -118,7 +120,7 @@ struct double_tree {
     in_order_node result{-1, -1, -1};
     if (label > 0) {
       // `step` is 2 to the power of the height of the label. The subtree of the label consists of
-      // the labels x with label - step < x < label + step.
+      // the labels that are greater than label - step and less than label + step.
       const int step = label & -label;
       const int up = (label ^ step) | (2 * step);
       result.parent = rank_of(up <= last ? up : label - step);

@@ -12,13 +12,13 @@ namespace colls::inproc {
 
 class completion_barriers;
 
-/// The arrival of one rank at the barrier of all ranks of a communicator. Every lane (one of the
-/// concurrent parts) of an operation has its own barrier. The last arriver does not wait. Every
-/// other rank waits until the last arriver releases it.
+/// The arrival of one rank at the barrier of all ranks of a communicator. Every lane of an
+/// operation (one of its concurrent parts) has a barrier of its own. Every rank except the last
+/// arriver waits until the last arriver releases it.
 class completion_barrier {
  public:
-  /// Prepares an arrival; `start` performs it. The last arriver receives the `data` of the other
-  /// ranks from `for_each_other`.
+  /// Prepares an arrival, which `start` performs. The last arriver receives `data` from
+  /// `for_each_other`.
   completion_barrier(completion_barriers& barriers, tag_matcher& matcher, std::uint16_t lane,
                      void* data, operation_record& record)
       : barriers_(barriers),
@@ -40,15 +40,16 @@ class completion_barrier {
 
   /// Returns whether this rank is the last arriver.
   bool is_last() const { return arrivals_ == record_.communicator->size(); }
-  /// Calls `callback(rank, data)` for each other rank. May be called only by the last arriver.
+  /// Calls `callback(rank, data)` for each other rank, with the `data` of that rank. May be called
+  /// only by the last arriver.
   template <class Callback>
   void for_each_other(const Callback& callback) const {
     for (const completion_barrier* other = previous_; other != nullptr; other = other->previous_) {
       callback(other->rank_, other->data_);
     }
   }
-  /// Releases the other ranks, which otherwise wait until the communicator is revoked. May be
-  /// called only by the last arriver.
+  /// Releases the other ranks. Without this call, they wait until the communicator is revoked. May
+  /// be called only by the last arriver.
   inline void release();
 
  private:
@@ -73,8 +74,8 @@ class completion_barrier {
   tag_matcher& matcher_;
   operation_record& record_;
   void* data_;
-  // The next four members are copied from the record, so that later arrivers need not access the
-  // record.
+  // The next four members are copies from the record, so that ranks that arrive later need not
+  // access the record of this rank.
   std::uint64_t sequence_;
   std::uint64_t hash_;
   std::uint32_t communicator_;
@@ -87,14 +88,14 @@ class completion_barrier {
   bool waiting_ = false;
 };
 
-/// The barriers of a world at which ranks are waiting.
+/// All barriers of a world at which ranks are waiting.
 class completion_barriers {
  public:
   /// Adds the matcher of the next rank. Must be called once for each rank of the world, in order.
   void add_rank(tag_matcher& matcher) { ranks_.push_back(&matcher); }
 
-  /// Completes, with the error `ec`, the operations of one rank that wait at barriers. `comm` is
-  /// the communicator of these operations, as that rank sees it.
+  /// Completes, with the error `ec`, the operations of one rank that wait at barriers of a
+  /// communicator. `comm` is that rank's own object for the communicator.
   void fail(const communicator_state& comm, errc ec) {
     for (std::size_t i = last_arrivers_.size(); i-- > 0;) {
       const auto is_of_comm = [&](const completion_barrier& arrival) {
@@ -106,8 +107,8 @@ class completion_barriers {
       waiting->finish(ec);
     }
   }
-  /// Finds a rank that waits at a barrier of a different call with the same sequence number as
-  /// `call`. Returns the number of this rank in the world, or -1 if there is no such rank.
+  /// Returns the number, in the world, of a rank that waits at a barrier of a different call with
+  /// the same communicator and sequence number as `call`. Returns -1 if there is no such rank.
   int find_mismatched_rank(const operation_record& call) const {
     for (const completion_barrier* const arrival : last_arrivers_) {
       const operation_record& other = arrival->record_;
@@ -119,7 +120,7 @@ class completion_barriers {
     return -1;
   }
   /// Returns the ranks that have not arrived at the barriers at which the operation `waiting`
-  /// waits. The ranks are numbered as in the world.
+  /// waits, by their numbers in the world.
   std::vector<int> missing_ranks(const operation_record& waiting) const {
     const communicator_state& comm = *waiting.communicator;
     std::vector<int> ranks;
@@ -141,9 +142,9 @@ class completion_barriers {
  private:
   friend completion_barrier;
 
-  /// Adds an arriver. Returns true if the arriver need not wait, because it is the last one or
-  /// because its operation has failed. When the last rank arrives, the other arrivers stay in the
-  /// list, so that a revocation of the communicator can still end their operations.
+  /// Adds an arriver to its barrier. Returns true if the arriver need not wait, because it is the
+  /// last one or because its operation has failed. The other arrivers stay in the list when the
+  /// last rank arrives, so that a revocation of the communicator can still end their operations.
   bool add(completion_barrier& arriver) {
     const auto barrier = find_barrier(arriver);
     if (barrier != last_arrivers_.end()) {
@@ -185,12 +186,13 @@ class completion_barriers {
     for (; arriver != nullptr; arriver = arriver->previous_) arriver->finish({});
   }
 
-  /// Checks the matcher of the previous rank for a mismatched call before `arriver` waits. Returns
-  /// false if the previous rank has left the communicator or is in a different call with the same
-  /// sequence number; the communicator is then revoked. Since every arriver checks its predecessor,
-  /// at least one absent rank is found unless all ranks are absent. If the previous rank has not
-  /// called yet, that rank checks the barriers itself when it waits for a message. The check is
-  /// skipped if the previous rank is `last_arriver`, the last rank that has arrived. This is usual,
+  /// Checks, before `arriver` waits, that the rank below it is not in a different call. The rank
+  /// below is the previous rank of the communicator, or the last rank if `arriver` is rank 0.
+  /// Returns false if the rank below has left the communicator or is in a different call with the
+  /// same sequence number; the communicator is then revoked. Because every arriver checks the rank
+  /// below itself, at least one absent rank is found unless all ranks are absent. A rank below that
+  /// has not called yet checks the barriers itself when it waits for a message. The check is
+  /// skipped if the rank below is `last_arriver`, the latest arriver before this one, as is usual
   /// because ranks mostly arrive in rank order.
   bool check_rank_below(const completion_barrier& arriver,
                         const completion_barrier* last_arriver) const {
@@ -203,8 +205,8 @@ class completion_barriers {
         arriver.hash_);
   }
 
-  /// Returns an iterator to the last arriver at the barrier at which `arriver` arrives, or the end
-  /// iterator if no rank waits at this barrier.
+  /// Returns an iterator to the latest arriver at the barrier to which `arriver` belongs, or the
+  /// end iterator if no rank waits at this barrier.
   std::vector<completion_barrier*>::iterator find_barrier(const completion_barrier& arriver) {
     auto barrier = last_arrivers_.begin();
     while (barrier != last_arrivers_.end() && !(*barrier)->is_same_barrier(arriver)) ++barrier;
@@ -219,7 +221,7 @@ class completion_barriers {
   }
 
   std::vector<tag_matcher*> ranks_;  // indexed by the rank in the world
-  // The latest arriver at each barrier. Its `previous_` links to the earlier arrivers.
+  // The latest arriver at each barrier. The `previous_` links lead from it to the earlier arrivers.
   std::vector<completion_barrier*> last_arrivers_;
 };
 

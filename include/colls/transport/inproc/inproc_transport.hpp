@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The inproc transport, for worlds whose ranks are coroutines on one thread. It opens no sockets
-// and starts no threads.
+// The inproc transport, for worlds (sets of all ranks) whose ranks are coroutines on one thread. It
+// opens no sockets and starts no threads.
 
 #include <colls/channel/receive.hpp>
 #include <colls/channel/transport.hpp>
@@ -22,8 +22,8 @@ class inproc_world;
 
 /// One rank of an `inproc_world`. As soon as both the send and the receive of a message have
 /// started, the message is copied once, or reduced directly from the sender's buffer. A
-/// point-to-point message up to the eager limit is copied to a buffer, so that its sender does not
-/// wait.
+/// point-to-point message of up to `eager_limit` bytes that finds no receive is copied to an
+/// intermediate buffer, so that its sender need not wait.
 class inproc_transport final : failure_hooks {
  public:
   static constexpr bool consumes = true;
@@ -99,13 +99,13 @@ class inproc_transport final : failure_hooks {
   recv_operation recv(const message_key& source, mutable_bytes bytes, operation_record& record) {
     return {*this, source, bytes, record};
   }
-  /// Returns an operation that arrives at the barrier of all ranks. Each lane of the call has its
-  /// own barrier.
+  /// Returns an operation that arrives at the barrier of all ranks of the communicator. Each lane
+  /// (concurrent part) of the call has a barrier of its own.
   inline inproc::completion_barrier arrive(std::uint16_t lane, void* data,
                                            operation_record& record);
 
  private:
-  /// A buffered point-to-point message. Its send has already completed.
+  /// A point-to-point message in an intermediate buffer. Its send has already completed.
   struct buffered_send final : unexpected_message, detail::recycled {
     inproc_transport* sender = nullptr;
     tag_matcher::block copy;
@@ -152,7 +152,7 @@ class inproc_transport final : failure_hooks {
   inproc_world& world_;
   tag_matcher matcher_;
   send_operation* first_sent_ = nullptr;
-  std::size_t eager_ = 0;  // the bytes of this rank's messages that wait in buffers
+  std::size_t eager_ = 0;  // the number of bytes of this rank's buffered messages
 };
 static_assert(consuming_transport<inproc_transport>);
 static_assert(completion_barrier_transport<inproc_transport>);
@@ -179,8 +179,8 @@ class inproc_world {
     return queue_.run();
   }
   void idle(unsigned) {
-    // All ranks run on this thread and none of them can continue. Only an expired deadline or a
-    // device can therefore cause progress, and the sweep checks the deadlines.
+    // All ranks run on this thread, and none of them can continue. Only an expired deadline or a
+    // device can therefore cause progress. The sweep checks the deadlines.
     sweep();
     // The thread does not sleep while it waits for a device, because the device cannot wake it and
     // a sleep takes longer than many kernels.
@@ -223,14 +223,14 @@ inline bool inproc_transport::start(send_operation& send) {
     return true;
   }
   if (!peer.matcher_.inspect(send.key, send.hash)) {
-    // At this point `inspect` has revoked the communicator, also on this rank.
+    // Because `inspect` has returned false, the communicator is revoked now, on this rank as well.
     send.ec_ = send.record_.communicator->failed() ? send.record_.communicator->reason().code
                                                    : errc::mismatch;
     return true;
   }
   if (send.key.is_point_to_point() && send.size <= eager_limit &&
       eager_ + send.size <= eager_window) {
-    // The copy has one extra byte, because a block of 0 bytes may be null.
+    // The copy has one extra byte, because the pointer to a block of 0 bytes may be null.
     auto message = std::make_unique<buffered_send>();
     const tag_matcher::block copy = matcher_.acquire_scratch(send.size + 1);
     if (copy.memory == nullptr) {
@@ -266,8 +266,8 @@ inline bool inproc_transport::start(posted_receive& receive) {
     if (!receive.ec) receive.accept(copy.bytes(), copy.size, copy.key.peer);
     copy.drop();
   } else {
-    // The send must leave its list first, because the check or a reduction may revoke the
-    // communicator, and a revocation ends all sends in the list.
+    // The send must leave the list of waiting sends first, because the check or a reduction may
+    // revoke the communicator, and a revocation fails all sends in the list.
     auto& send = static_cast<send_operation&>(*message);
     send.net_.remove_waiting(send);
     receive.ec = matcher_.check(receive, send.key.peer, send.size, send.hash);
@@ -278,8 +278,9 @@ inline bool inproc_transport::start(posted_receive& receive) {
   return true;
 }
 
-// Checks the barriers for a mismatched call when this rank waits for a message. Without this check
-// the rank could wait forever, because a rank that waits at a barrier sends no message.
+// Checks whether another rank waits at a barrier of a mismatched call. Called when this rank begins
+// to wait for a message. Without this check this rank could wait forever, because a rank that waits
+// at a barrier sends no message.
 inline void inproc_transport::check_barriers(const message_key& key,
                                              const operation_record& record) {
   if (key.is_point_to_point()) return;

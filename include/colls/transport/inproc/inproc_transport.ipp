@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Implementation of inproc_transport.hpp, without the functions that every message calls. Those are
-// inline in the header.
+// The member functions of inproc_transport and inproc_world that are not called for every message.
+// The others are inline in the header.
 
 #include <colls/base/compiler.hpp>
 #include <colls/transport/inproc/inproc_transport.hpp>

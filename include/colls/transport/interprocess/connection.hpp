@@ -3,12 +3,12 @@
 #pragma once
 
 // connection: the connection of a rank to one peer. Frames go through a socket or through ring
-// buffers in shared memory. A connection through shared memory keeps its socket only to wake the
-// peer and to see when the peer closes the connection.
+// buffers in shared memory. A connection through shared memory keeps its socket, but only to wake
+// the peer, to pass descriptors, and to see when the peer closes the connection.
 //
 // Eager messages, credit, RTS and CTS are explained in frame.hpp. A goodbye is the last frame of a
 // peer that leaves the world. The shared heap of a rank is memory that its peers map. CMA
-// (cross-memory attach) reads memory of another process through the kernel.
+// (cross-memory attach) is the reading of another process's memory through the kernel.
 
 #include <colls/driver/local_socket.hpp>
 #include <colls/driver/socket.hpp>
@@ -32,18 +32,22 @@ namespace colls::interprocess {
 /// The interface through which a connection reports events to its transport.
 class connection_owner {
  public:
-  /// Called when a frame has arrived. If it is a control frame, `payload` points to its payload.
+  /// Called when a frame has arrived. If the frame is a control frame, `payload` points to its
+  /// payload. The payload of a message is read later, to the destination set by
+  /// `connection::deliver_to`.
   virtual void received(connection& conn, const header& frame, const std::byte* payload) = 0;
-  /// Called before the next frame is taken. The owner may receive that frame by
-  /// `connection::try_receive`. Returns whether it has done so.
+  /// Called before the connection takes its next frame. The owner may receive that frame by calling
+  /// `connection::try_receive`, and returns whether it has received the frame.
   virtual bool take_next(connection& conn) = 0;
-  /// Called when the connection has ended. The reason is `errc::closed` if the peer had sent a
+  /// Called when the connection has ended. `reason.code` is `errc::closed` if the peer had sent a
   /// goodbye.
   virtual void lost(connection& conn, const failure& reason) = 0;
-  /// Called when the peer has passed the descriptor of its shared heap.
+  /// Called when the peer has passed the descriptor of its shared heap. `heap` is empty if this
+  /// process could not receive the descriptor.
   virtual void heap_received(connection& conn, detail::descriptor heap) = 0;
   virtual tag_matcher& matching() = 0;
-  /// Returns whether the store has reported a failure that this rank has not read yet.
+  /// Returns whether the store (the key-value store of the world) has reported a failure that this
+  /// rank has not read yet.
   virtual bool has_unread_failures() const { return false; }
 
  protected:
@@ -51,7 +55,7 @@ class connection_owner {
 };
 
 /// The connection to one peer. The object exists before the connection opens. Frames that are
-/// queued before then are written when the connection opens.
+/// queued before the connection opens are written when it opens.
 class connection final : public engine::watcher {
  public:
   connection(engine& driver, connection_owner& owner, int peer)
@@ -71,56 +75,58 @@ class connection final : public engine::watcher {
   bool has_ended() const { return ended_; }
   bool is_idle() const { return send_queue_.empty(); }
   bool has_control() const { return send_queue_.has_control(); }
-  /// Returns whether a message is being read or written, or sends wait for a CTS.
+  /// Returns whether a message is being read, or frames are still to be written, or sends wait for
+  /// a CTS.
   bool is_busy() const { return target_.left() > 0 || !is_idle() || flow.any_pending(); }
   std::string address() const { return address_; }
   void set_address(std::string text) { address_ = std::move(text); }
 
-  // State that belongs to the connector.
+  // The connector keeps the following state here.
   bool is_dialing = false;
   bool is_accepted = false;   // the peer's dial was accepted, and the connection is about to open
   bool is_half_open = false;  // the peer may have opened its end already
   bool is_probing = false;    // the connector checks whether the peer's host still answers
   time_point next_probe = 0;
-  int local_refusals = 0;              // how often the peer's local socket has refused this rank
-  time_point congested_since = never;  // since when the peer's local socket is congested
+  int local_refusals = 0;              // how often the peer's local socket refused this rank
+  time_point congested_since = never;  // the time at which the peer's local socket became congested
 
-  // State that belongs to the window manager.
+  // The window manager keeps the following state here.
   bool peer_maps_heap = false;     // the peer has mapped this rank's shared heap
   bool peer_reads_memory = false;  // the peer reads exposed private memory of this rank by CMA
   bool reads_peer_memory = false;  // this rank may read private memory of the peer by CMA
   std::unique_ptr<shm::shared_heap_view> peer_heap;
   flow_control flow;
 
-  /// Opens the connection on an authenticated socket and writes the queued frames. If `ring` is not
-  /// null, frames go through the ring buffer. `checks` enables checksums of frames on the socket. A
-  /// ring buffer has checksums of its own.
+  /// Opens the connection on `socket`, which is authenticated, and writes the queued frames. If
+  /// `ring` is not null, frames go through the ring buffer. `checks` enables checksums of frames on
+  /// the socket. A ring buffer has checksums of its own.
   void open(detail::descriptor socket, std::unique_ptr<shm::ring_buffer> ring = nullptr,
             bool checks = false);
 
-  /// Queues a send and writes as much as possible. Returns true if all of the send was written. In
-  /// that case no completion is posted.
+  /// Queues a send, and writes as many queued frames as possible. Returns true if the whole send
+  /// was written; the completion of the send is then not posted.
   bool enqueue(posted_send& send) {
     send.conn = this;
     if (!send_queue_.push(send) || !is_open()) return false;
     return send_queue_.ends_at_once(send, [this] { flush(); });
   }
 
-  /// Queues a send, or only its RTS, behind all queued sends, because one of them may have the same
-  /// key. The next flush writes the send.
+  /// Queues a send, or only its RTS if `rts_only` is true, behind all queued sends, because one of
+  /// these may have the same key. Writes nothing; the next flush writes the send.
   void queue(posted_send& send, bool rts_only) {
     send.conn = this;
     send_queue_.push(send, rts_only);
   }
 
-  /// Returns whether messages may still arrive.
+  /// Returns whether messages may still arrive on this connection.
   bool is_readable() const { return is_open() && !ended_ && !goodbye_received_; }
 
-  /// Returns whether `try_receive` can find a message of `size` bytes.
+  /// Returns whether `try_receive` can receive a message of `size` bytes.
   bool supports_try_receive(std::size_t size) const {
     return is_readable() && (ring_ != nullptr || size <= socket_frames::max_try_receive);
   }
-  /// Sends a message at once and returns true, or does nothing and returns false.
+  /// Sends an eager message at once and returns true. If this is not possible, does nothing and
+  /// returns false.
   bool try_send(const header& frame, const_bytes message) {
     if (!is_readable() || !is_idle() || flow.any_pending()) return false;
     if (!ring_) return try_send_by_socket(frame, message);
@@ -131,8 +137,8 @@ class connection final : public engine::watcher {
     ring_->write(frame, message.data, message.size);
     return true;
   }
-  /// Receives the message with the header `expected` into `out` if it is the next frame and has
-  /// arrived completely. Returns whether it has received the message.
+  /// Receives the message with the header `expected` into `out` if this message is the next frame
+  /// and has arrived completely. Returns whether the message was received.
   bool try_receive(const header& expected, std::byte* out) {
     if (!is_open() || target_.left() > 0) return false;
     if (!ring_) {
@@ -167,13 +173,14 @@ class connection final : public engine::watcher {
     return true;
   }
 
-  /// Returns the sequence number of the peer's last frame of a collective if that frame belongs to
-  /// `communicator`, and 0 otherwise.
+  /// Returns the sequence number of the latest frame that the peer has sent for a collective if
+  /// that frame belongs to `communicator`, and 0 otherwise.
   std::uint64_t newest_sequence_in(std::uint32_t communicator) const {
     return latest_communicator_ == communicator ? latest_sequence_ : 0;
   }
 
-  /// Queues a control frame.
+  /// Queues a control frame. Aborts the connection if there is no memory for the frame or the peer
+  /// has left too much unread.
   void control(const header& frame, const void* payload = nullptr) {
     if (!send_queue_.control(frame, payload)) abort();
   }
@@ -183,7 +190,7 @@ class connection final : public engine::watcher {
   }
 
   /// Counts an eager message of `size` bytes as consumed. Returns credit to the peer once enough
-  /// has gathered.
+  /// credit has accumulated.
   void consumed(std::size_t size) {
     if (const std::size_t bytes = flow.consumed(size)) {
       header frame;
@@ -194,13 +201,14 @@ class connection final : public engine::watcher {
     }
   }
 
-  /// Calls `visit` for every queued or waiting send.
+  /// Calls `visit(send)` for every send that is queued or waits for a CTS or for other sends.
   template <class Visit>
   void each_send(Visit visit) {
     flow.for_each(visit);
     send_queue_.for_each(visit);
   }
-  /// Fails every queued or waiting send for which `matches(send)` returns true.
+  /// Fails, with the error `ec`, every queued or waiting send for which `matches(send)` returns
+  /// true.
   template <class Predicate>
   void fail_sends(std::error_code ec, Predicate matches) {
     flow.fail(ec, matches);
@@ -211,32 +219,33 @@ class connection final : public engine::watcher {
   }
   /// Returns whether a message for the operation `record` is being read.
   bool is_receiving(const operation_record& record) const { return target_.is_for(record); }
-  /// Fails the receive in progress if `matches(receive)` returns true.
+  /// Fails the receive whose message is being read, with the error `ec`, if `matches(receive)`
+  /// returns true.
   template <class Predicate>
   void fail_receive(std::error_code ec, Predicate matches) {
     target_.fail(ec, matches);
   }
 
-  /// Sets the destination of the payload of the frame that is being read. Without a destination the
-  /// payload is discarded.
+  /// Sets the destination for the payload of the frame that is being read. A payload without a
+  /// destination is discarded.
   void deliver_to(posted_receive& receive) { target_.deliver_to(receive, uses_shared_memory()); }
   void deliver_to(unexpected_frame& message) { target_.deliver_to(message); }
-  /// Pairs `receive` with the incomplete `message`. Completes `receive` when all of `message` has
-  /// arrived.
+  /// Pairs `receive` with `message`, of which a part has not arrived yet. Completes `receive` when
+  /// all of `message` has arrived.
   void complete_later(unexpected_frame& message, posted_receive& receive) {
     target_.complete_later(message, receive);
   }
   void forget(unexpected_frame& message) { target_.forget(message); }
 
-  /// Sets whether epoll reports arriving bytes. If it does not, the caller must call `pump` at each
-  /// poll.
+  /// Sets whether epoll reports arriving bytes. If `enabled` is false, the caller must call `pump`
+  /// at each poll.
   void set_read_events(bool enabled) {
     read_events_enabled_ = enabled;
     update_events();
   }
 
-  /// Writes as many queued frames as the socket or the ring buffer takes. Returns whether it has
-  /// written any bytes.
+  /// Writes as many queued frames as the socket or the ring buffer accepts. Returns whether any
+  /// bytes were written.
   bool flush() {
     if (!is_open()) return false;
     if (ring_) return write_frames(*ring_, send_queue_);
@@ -275,21 +284,21 @@ class connection final : public engine::watcher {
     return moved;
   }
 
-  /// Returns whether frames go through shared memory. If they do, no descriptor reports arriving
+  /// Returns whether frames go through shared memory. In that case, epoll does not report arriving
   /// frames.
   bool uses_shared_memory() const { return ring_ != nullptr; }
-  /// Wakes the peer if it sleeps and this rank has written or read something. The caller calls this
-  /// before the thread turns to other work, not at each write, because a memory fence makes the
-  /// check slow: it waits until the writes have reached memory.
+  /// Wakes the peer if it sleeps and this rank has written to or read from the ring buffer. The
+  /// caller does this before the thread turns to other work, and not after each write, because the
+  /// check needs a memory fence, which is slow: it waits until the writes have reached memory.
   void wake_peer() {
     if (is_open() && ring_->take_wake_request()) {
-      // Errors are ignored. An error means that the peer is gone or that the socket is full, and
-      // the bytes in a full socket wake the peer as well.
+      // Errors are ignored: either the peer is gone, or the socket is full, and then the bytes in
+      // the socket wake the peer.
       (void)::send(socket_.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
   }
-  /// Asks the peer to wake this thread, which is about to sleep. Returns false if there is work
-  /// already.
+  /// Asks the peer to wake this thread, which is about to sleep. Returns false if there is already
+  /// work to do.
   bool arm() {
     if (!is_open()) return true;
     const bool nothing_arrived = ring_->request_wake();
@@ -299,26 +308,27 @@ class connection final : public engine::watcher {
   }
   void disarm() { ring_->cancel_wake(); }
 
-  /// Passes the descriptor of this rank's shared heap to the peer.
+  /// Passes the descriptor of this rank's shared heap to the peer through the socket.
   std::error_code pass_heap(const shm::shared_heap& heap) {
     if (shm::send_descriptor(socket_.get(), heap.memory().descriptor())) return {};
     return {errno, std::system_category()};
   }
-  /// Returns the id of the peer's process, as the kernel reports it.
+  /// Returns the process id of the peer, as the kernel reports it.
   pid_t peer_process() const { return shm::peer_process(socket_.get()); }
-  /// Returns whether the peer's process has ended, so that it no longer accesses shared memory.
+  /// Returns whether the peer's process has ended, which means that it no longer accesses shared
+  /// memory.
   bool has_peer_exited() const;
 
   /// Ends the connection because this rank has no memory, or because the peer has left too much
-  /// unread. In both cases a partly written frame cannot be completed. The connection tells its
-  /// owner later, because the caller may be a destructor or may be iterating over a list.
+  /// unread. In both cases a partly written frame cannot be completed. The owner is told later,
+  /// from the run queue, because the caller may be a destructor or may be iterating over a list.
   void abort();
-  /// Reports an abort that is not reported yet to the owner at once. Called when an operation needs
-  /// the connection.
+  /// Reports an abort of the connection to the owner at once, unless it has been reported already.
+  /// Called when an operation needs the connection.
   void report_if_aborted();
-  /// Returns whether data is in flight that the peer's system has not acknowledged for 5 s. The
-  /// check is needed because TCP keep-alive does not probe a connection with data in flight. It
-  /// must be called at least once a second.
+  /// Returns whether data is in flight and the peer's system has acknowledged nothing for 5 s. TCP
+  /// keep-alive cannot replace this check, because it does not probe a connection with data in
+  /// flight. Must be called at least once per second.
   bool is_silent(time_point now);
 
   void shut_writing() { (void)::shutdown(socket_.get(), SHUT_WR); }  // fails if the peer is gone
@@ -330,7 +340,7 @@ class connection final : public engine::watcher {
   void fail(int system_error, const char* fault = nullptr);
 
  private:
-  /// A completion that reports to the owner that the connection was aborted.
+  /// The completion by which `abort` reports to the owner later.
   struct abort_report : completion {
     explicit abort_report(connection& aborted)
         : completion(
@@ -342,7 +352,8 @@ class connection final : public engine::watcher {
     connection& conn;
   };
 
-  // Returns the credit of an eager send that is withdrawn before any of it was written.
+  // Takes back the credit that an eager send has spent, if none of the send has been written.
+  // Called when the send is withdrawn or fails.
   void return_credit(const posted_send& send) {
     if (send.queued && send.written == 0 && !send.is_rts_only &&
         (send.frame.flags & flag::cleared) == 0) {
@@ -369,7 +380,8 @@ class connection final : public engine::watcher {
   void ready(std::uint32_t events) override;
 
   // Sends a message through the socket. Copies and queues the bytes that the system does not accept
-  // at once.
+  // at once. Returns false if nothing was sent, because there is no credit or the system accepts
+  // nothing.
   bool try_send_by_socket(const header& frame, const_bytes message) {
     if (!flow.spend(message.size)) return false;
     const std::size_t sent = in_.try_send(socket_.get(), frame, message);
@@ -433,20 +445,21 @@ class connection final : public engine::watcher {
   // Ends the connection because of an invalid frame, and tells the peer why.
   void refuse(const char* fault);
 
-  // Reads the socket of a connection through shared memory, which brings wake-ups, a passed heap or
-  // the end of file. At the end of file, first reads the frames that the peer wrote before it
-  // ended.
+  // Reads the socket of a connection through shared memory. This socket brings wake-ups, the
+  // descriptor of the peer's heap, and the end of file when the peer has closed its end. In the
+  // last case, first reads the frames that the peer has left in the ring buffer.
   void read_wakeups();
 
-  // Passes the peer's heap to the owner. If there is no memory to map the heap, the heap is not
-  // used.
+  // Passes the descriptor of the peer's shared heap to the owner. If there is no memory to map the
+  // heap, this rank does not use the heap.
   void receive_peer_heap(detail::descriptor heap);
 
   void handle_end_of_file();
 
-  // Returns whether the end of the connection is to be reported later. A peer that fails may have
-  // told the store why, while its last frames were lost with the connection. This rank therefore
-  // reads the report from the store first, and then sees the end of the connection again.
+  // Returns whether the end of the connection is to be reported later, because the store may
+  // explain it. A peer that fails may have told the store the reason, while its last frames were
+  // lost with the connection. This rank therefore reads the report from the store first. The next
+  // read of the socket finds the end of the connection again.
   bool awaits_explanation();
 
   engine& engine_;
@@ -454,8 +467,9 @@ class connection final : public engine::watcher {
   int peer_;
   std::string address_;
   detail::descriptor socket_;
-  // The socket after this rank has ended the connection. It stays half closed while the peer has
-  // frames to read or may still access this rank's memory. It shows when the peer closes its end.
+  // The socket after this rank has ended the connection. The socket stays half closed while the
+  // peer may have frames to read or may access this rank's memory, and shows when the peer closes
+  // its end.
   detail::fork_guarded_socket half_closed_socket_;
   std::uint32_t events_ = 0;
   bool read_events_enabled_ = true;
@@ -463,11 +477,11 @@ class connection final : public engine::watcher {
   bool goodbye_received_ = false;
   bool ended_ = false;
   bool peer_closed_ = false;
-  bool refused_ = false;                 // this rank has ended the connection for an invalid frame
-  time_point end_seen_ = never;          // when the end was first seen, if it is not reported yet
-  time_point unanswered_since_ = never;  // since when retransmitted data is not acknowledged
+  bool refused_ = false;                 // this rank has ended the connection because of a fault
+  time_point end_seen_ = never;          // when the end was first seen, while its report is delayed
+  time_point unanswered_since_ = never;  // when the peer stopped acknowledging retransmitted data
 
-  std::uint32_t latest_communicator_ = 0;  // from the peer's last frame of a collective
+  std::uint32_t latest_communicator_ = 0;  // of the peer's latest frame of a collective
   std::uint64_t latest_sequence_ = 0;
 
   send_queue send_queue_;

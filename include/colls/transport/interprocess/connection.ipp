@@ -49,8 +49,9 @@ COLLS_ONCE bool connection::is_silent(time_point now) {
   const bool waits = is_open() && !ring_ && ::ioctl(socket_.get(), SIOCOUTQ, &unsent) == 0 &&
                      unsent > 0 &&
                      ::getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
-  // The time of the last ACK alone is not enough. A peer that receives nothing may still retransmit
-  // its own data, in segments that arrive as ACKs but acknowledge no new data of this rank.
+  // The time of the last ACK alone does not show whether the peer is silent. A peer that receives
+  // nothing may still retransmit its own data, in segments that count as ACKs but acknowledge no
+  // new data of this rank.
   const bool unanswered = waits && info.tcpi_unacked > 0 && info.tcpi_retransmits > 0;
   if (!unanswered) {
     unanswered_since_ = never;
@@ -64,8 +65,9 @@ COLLS_ONCE bool connection::is_silent(time_point now) {
 COLLS_ONCE void connection::shut() {
   if (!socket_) return;
   engine_.unwatch(socket_.get(), *this);
-  // The socket is only half closed, because closing a socket with unread data resets the
-  // connection, and the peer would lose frames that this rank has written.
+  // In these two cases the socket is only half closed. If the peer maps the heap, the socket has to
+  // show when the peer exits. After an invalid frame there may be unread data; closing the socket
+  // would then reset the connection, and the peer would lose frames that this rank has written.
   if ((peer_maps_heap || refused_) && !peer_closed_) {
     (void)::shutdown(socket_.get(), SHUT_WR);  // fails if the peer is gone
     half_closed_socket_ = detail::fork_guarded_socket(std::move(socket_));
@@ -83,8 +85,8 @@ COLLS_ONCE void connection::fail(int system_error, const char* fault) {
 }
 
 COLLS_ONCE void connection::refuse(const char* fault) {
-  // The loss is reported before the connection ends, because the owner still queues frames that
-  // tell the peer why communicators fail.
+  // The loss is reported before the connection ends, because the owner then queues frames that tell
+  // the peer why communicators fail.
   char message[120];
   std::snprintf(message, sizeof message, "on the connection from rank %d to rank %d: %s", peer_,
                 owner_.matching().rank(), fault);
@@ -121,10 +123,10 @@ COLLS_ONCE void connection::ready(std::uint32_t events) {
 }
 
 COLLS_ONCE void connection::read_wakeups() {
-  // The limit keeps a peer that writes without pause from blocking this thread. epoll reports the
-  // remaining bytes again.
+  // The limit keeps a peer that writes without pause from blocking this thread. If bytes remain,
+  // epoll reports them again.
   constexpr int max_reads = 16;
-  // A peer that is gone has left at most one ring buffer of full slots. A pump takes up to 256
+  // A peer that is gone has left at most one full ring buffer of slots. One pump takes up to 256
   // slots, so this many pumps take all of them.
   constexpr int max_pumps = static_cast<int>(shm::slots) / 256;
   char bytes[256];
@@ -134,8 +136,8 @@ COLLS_ONCE void connection::read_wakeups() {
     detail::descriptor passed;
     got = detail::receive_bytes_with_descriptor(socket_.get(), bytes, sizeof bytes, passed);
     system_error = got < 0 ? errno : 0;
-    // The byte '+' announces a shared heap, even if this process has no descriptor left to receive
-    // it.
+    // The byte '+' announces the descriptor of a shared heap. It arrives even if this process has
+    // no free descriptor and therefore cannot receive the heap.
     const bool is_announced =
         got > 0 && std::memchr(bytes, '+', static_cast<std::size_t>(got)) != nullptr;
     if (passed || is_announced) receive_peer_heap(std::move(passed));

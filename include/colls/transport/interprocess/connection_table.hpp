@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// connection_table: holds the connections of one rank, by peer, and decides which of them to poll.
+// connection_table: holds the connections of one rank to its peers, and decides which of them to
+// poll.
 
 #include <colls/transport/interprocess/connection.hpp>
 
@@ -15,8 +16,8 @@
 
 namespace colls::interprocess {
 
-/// The connections of a rank, open or not. A connection stays in the table until the table is
-/// destroyed.
+/// The connections of a rank, whether or not they are open. A connection stays in the table until
+/// the table is destroyed.
 class connection_table {
  public:
   /// `checks` enables checksums of frames on sockets.
@@ -28,7 +29,7 @@ class connection_table {
     if (last_used_ != nullptr && last_used_->peer() == peer) return *last_used_;
     auto found = all_.find(peer);
     if (found == all_.end()) {
-      to_flush_.reserve(all_.size() + 1);  // so that flush_soon never allocates
+      to_flush_.reserve(all_.size() + 1);  // so that `flush_soon` never allocates
       found = all_.emplace(peer, std::make_unique<connection>(engine_, owner_, peer)).first;
     }
     last_used_ = found->second.get();
@@ -40,21 +41,22 @@ class connection_table {
     const auto found = all_.find(peer);
     return found == all_.end() ? nullptr : found->second.get();
   }
-  /// Opens the connection of this rank to itself through a socket pair. `out` sends through
-  /// `out_end`, and an internal connection receives from `in_end`.
+  /// Opens the connection of this rank to itself over a socket pair. `out` sends through `out_end`,
+  /// and an internal connection receives through `in_end`.
   void open_to_self(connection& out, detail::descriptor out_end, detail::descriptor in_end);
   /// Calls `visit(peer, connection)` for every connection.
   template <class Visit>
   void for_each(Visit visit) {
     for (auto& [peer, conn] : all_) visit(peer, *conn);
   }
-  /// Returns the connections through shared memory.
+  /// Returns the connections whose frames go through shared memory.
   const std::vector<connection*>& shared_memory_connections() const { return shm_connections_; }
 
   /// Opens a connection. If `ring` is null, frames go through the socket.
   void open(connection& conn, detail::descriptor socket, std::unique_ptr<shm::ring_buffer> ring);
 
-  /// Schedules a flush of the connection at the end of the current or the next poll.
+  /// Makes the current or the next poll end with a flush of the connection. Does nothing if the
+  /// connection has nothing to write.
   void flush_soon(connection& conn) {
     if (conn.is_idle()) return;
     if (std::find(to_flush_.begin(), to_flush_.end(), &conn) == to_flush_.end()) {
@@ -62,8 +64,8 @@ class connection_table {
     }
   }
   /// Reads and writes as much as possible. Returns whether any bytes moved. `receives` holds the
-  /// posted receives of this rank. `add_awaited(add)` must call `add(connection)` for each other
-  /// connection that this rank waits for.
+  /// posted receives of this rank. `add_awaited(add)` must call `add(connection)` for each
+  /// connection that this rank waits for other than through these receives.
   template <class AddAwaited>
   bool poll(match_queues& receives, const AddAwaited& add_awaited) {
     bool moved = false;
@@ -76,8 +78,9 @@ class connection_table {
 
   // ---- leaving the world
 
-  /// Writes as much as possible. Returns whether a connection may take more queued frames later, or
-  /// is opening and must still be sent a goodbye, the last frame of a rank.
+  /// Writes as many queued frames as possible. Returns whether some connection needs another call
+  /// later: because frames are still queued, or because the peer may have opened its end and must
+  /// still be sent a goodbye (the last frame of a rank).
   bool flush_all();
   void say_goodbye();
   void shut_writing();
@@ -91,12 +94,13 @@ class connection_table {
 
   // ---- sleeping and waking with shared memory
 
-  /// Wakes the sleeping peers to which this rank has written.
+  /// Wakes the sleeping peers to which this rank has written, or from which it has read, through
+  /// shared memory.
   void wake_peers() {
     for (connection* conn : shm_connections_) conn->wake_peer();
   }
-  /// Prepares the connections for the thread to sleep. Returns false if the thread must poll again
-  /// instead.
+  /// Prepares the connections for this thread to sleep. Returns false if there is work already, so
+  /// that the thread must poll again and not sleep.
   bool arm() {
     bool armed = true;
     for (connection* conn : shm_connections_) armed &= conn->arm();
@@ -108,15 +112,15 @@ class connection_table {
   }
 
  private:
-  static constexpr int self_receiver = -1;  // key of the connection that receives from this rank
+  static constexpr int self_receiver = -1;  // key of the internal end of the connection to itself
   static constexpr std::size_t max_selective = 8;
   static constexpr int max_selected = 4;
   static constexpr std::size_t max_receives = 15;
   static constexpr std::size_t max_without_events = max_selected;
 
   // Polls the sockets. A system call on a socket without data delays the other ranks on this core.
-  // If this rank waits for a few known connections, it therefore polls only those, and only now and
-  // then all connections.
+  // If this rank waits for a few known connections, the function therefore polls only those, and
+  // polls all connections only at every eighth call.
   template <class AddAwaited>
   bool poll_sockets(match_queues& receives, const AddAwaited& add_awaited) {
     const bool many = socket_connections_.size() > max_selective;
@@ -148,8 +152,8 @@ class connection_table {
       connection& conn = *socket_connections_[i];
       if (conn.is_open()) moved |= conn.pump();
     }
-    // While this thread polls the sockets itself, it needs no epoll events. They would cost the
-    // sender of each message time.
+    // While this thread polls the sockets itself, it needs no epoll events. Each event would also
+    // cost the sender of a message time.
     if (moved && read_events_ && engine_.spins_now() &&
         socket_connections_.size() <= max_without_events) {
       read_events_ = false;
@@ -180,9 +184,9 @@ class connection_table {
   std::unordered_map<int, std::unique_ptr<connection>> all_;
   connection* last_used_ = nullptr;
   std::vector<connection*> shm_connections_;
-  std::vector<connection*> socket_connections_;  // without the connections of the rank to itself
+  std::vector<connection*> socket_connections_;  // without the connection of this rank to itself
   unsigned polls_ = 0;
-  bool read_events_ = true;  // whether epoll reports what arrives on socket_connections_
+  bool read_events_ = true;  // whether epoll reports bytes that arrive on sockets
   std::vector<connection*> to_flush_;
 };
 

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// connector: opens the connections of a rank. It dials (connects to) a peer when the connection is
-// first used, and accepts connections from peers. The rank that accepts a connection answers with a
-// verdict, which says whether it keeps the connection.
+// connector: opens the connections of a rank. The connector dials (connects to) a peer when the
+// connection is first used, and accepts the connections that peers dial. The rank that accepts a
+// connection answers with a verdict, which says whether it keeps the connection.
 
 #include <colls/bootstrap/authenticating_listener.hpp>
 #include <colls/bootstrap/world_info.hpp>
@@ -18,8 +18,8 @@
 
 namespace colls::interprocess {
 
-/// The part of a transport that opens connections. It opens at most one connection between two
-/// ranks. If both ranks dial, the connection that the lower rank dials stays. A connection between
+/// The part of a transport that opens connections. There is at most one connection between two
+/// ranks: if both dial, the connection that the lower rank dials is kept. A connection between
 /// ranks of one host goes through shared memory if both ranks can share memory.
 class connector final : authenticating_listener::handler {
  public:
@@ -27,11 +27,11 @@ class connector final : authenticating_listener::handler {
    public:
     /// Called when a connection has opened, before anything is read from it.
     virtual void opened(connection& conn) = 0;
-    /// Called when no connection to the peer can be opened. The reason is `errc::peer_failed` if
-    /// the peer has died and `errc::closed` if it has left. Any other reason means that this rank
-    /// cannot open a connection, which says nothing about the peer.
+    /// Called when no connection to the peer can be opened. `reason.code` is `errc::peer_failed` if
+    /// the peer has died, and `errc::closed` if the peer has left the world. Any other code means
+    /// that this rank cannot open a connection, which says nothing about the peer.
     virtual void unreachable(connection& conn, const failure& reason) = 0;
-    /// Returns whether an operation waits for the peer.
+    /// Returns whether an operation of this rank waits for the peer.
     virtual bool is_needed(connection& conn) = 0;
 
    protected:
@@ -42,16 +42,18 @@ class connector final : authenticating_listener::handler {
   connector(const connector&) = delete;
   connector& operator=(const connector&) = delete;
 
-  /// Returns the connection to a peer, and starts to open it if necessary.
+  /// Returns the connection to a peer. Starts to open the connection if necessary, unless dialling
+  /// has been stopped.
   connection& connect(int peer);
 
-  /// Checks whether the peer's host still answers. Called when the peer has acknowledged nothing on
-  /// `conn` for a while. The check opens a second connection, which the host accepts, and on which
-  /// the host answers keep-alive, even while the peer computes.
+  /// Checks whether the peer's host still answers, and fails `conn` if it does not. Called when the
+  /// peer has acknowledged nothing on `conn` for a while. Opens a second connection to the peer for
+  /// this purpose: the peer's host accepts this connection and answers keep-alive on it, even while
+  /// the peer itself is busy with a computation.
   void probe(connection& conn);
 
-  /// Stops dialling. Dials in progress may still succeed. Returns false if dialling was stopped
-  /// before.
+  /// Stops dialling. Dials that are already in progress may still succeed. Returns false if
+  /// dialling had been stopped before.
   bool stop_dialing() { return !std::exchange(stopped_, true); }
   /// Prevents any further connection from opening.
   void close() { closing_ = true; }
@@ -59,7 +61,7 @@ class connector final : authenticating_listener::handler {
   void close_listeners();
 
  private:
-  /// A guard that resets a flag when a task ends.
+  /// A guard that sets a flag to false when a task ends.
   class flag_guard {
    public:
     explicit flag_guard(bool& flag) : flag_(flag) {}
@@ -70,22 +72,25 @@ class connector final : authenticating_listener::handler {
     bool& flag_;
   };
 
-  // Opens the connection of this rank to itself. Messages to itself go through a socket pair with a
-  // connection at each end.
+  // Opens the connection of this rank to itself, which is a socket pair with a `connection` at each
+  // end.
   void open_to_self(connection& out);
 
   // ---- dialling
 
-  // Dials until the connection opens. If a connection is dropped before it is authenticated, dials
-  // again while an operation needs it, because a peer whose system accepts connections is alive,
-  // however long it computes. No attempt lasts longer than an operation may wait for a byte.
+  // Dials until the connection opens or the peer seems to be dead. A peer whose system accepts
+  // connections is alive, however long the peer computes. If such a peer does not answer in time,
+  // dials again as long as an operation needs the connection. Each attempt has the same time limit
+  // as an operation that waits for a byte.
   task<> dial(connection& conn);
 
-  // Connects to the peer's listener and waits until keep-alive fails or the peer drops the
-  // connection. While the peer computes, the connection stays in the backlog of the listener. When
-  // the peer accepts the connection, the peer finds that this rank has closed it, and drops it.
+  // Performs a probe. Connects to the peer's listener, closes this end for writing, and waits until
+  // keep-alive fails or the peer drops the connection. While the peer computes, the connection
+  // stays in the backlog of the listener. When the peer accepts the connection later, the peer
+  // finds that this rank has closed its end, and drops the connection.
   task<> probe_host(connection& conn);
-  // Returns whether `ec` means that the peer's host cannot be reached, as keep-alive reports it.
+  // Returns whether `ec` is an error that means that the peer's host cannot be reached, such as
+  // those that keep-alive reports.
   static bool is_network_error(std::error_code ec);
   // Returns whether `ec` means that the local system lacks a resource, which says nothing about the
   // peer.
@@ -95,25 +100,27 @@ class connector final : authenticating_listener::handler {
   }
   time_point handshake_deadline() const { return world_.cfg.timeout.after(engine_.now()); }
 
-  // Dials a rank of this host through its local socket, in order to share memory. Returns false if
-  // it has not dialled, either because the rank is on another host, or because the local socket
-  // does not work or has been congested for long (another user may fill it). Sets `*is_alive` to
-  // whether the peer's system answered, and `*reason` to the error if a rank of this host was not
-  // dialled.
+  // Dials the peer through its local socket, in order to share memory. Returns true if the peer was
+  // dialled or is to be dialled again later, and false if TCP is to be used now: because the peer
+  // is on another host, or because its local socket does not work or has been congested for a long
+  // time (another user may fill it). Sets `*is_alive` to whether the peer's system answered. If the
+  // local socket of a peer on this host does not work, sets `*reason` to the error.
   task<bool> dial_local(connection& conn, endpoint address, bool* is_alive,
                         std::error_code* reason);
 
-  // Accepts a connection that a peer has dialled through the local socket. The peer sends the
-  // descriptor of the memory after it has received the verdict, unless it has given up the
+  // Accepts a connection that a peer has dialled through the local socket. After the peer has
+  // received the verdict, it sends the descriptor of the shared memory, unless it has given up the
   // connection.
   task<> accept_local(std::unique_ptr<stream> socket, int peer);
 
-  // Logs that TCP replaces shared memory. Called only after TCP has connected, because otherwise
-  // the peer cannot be reached at all.
+  // Logs that this rank reaches the peer by TCP and not by shared memory, because of the error
+  // `reason`. Called only after TCP has connected, because the log entry would be wrong if the peer
+  // could not be reached at all.
   void log_tcp_fallback(int peer, std::error_code reason);
   static void throw_no_shared_memory(std::error_code ec);
   void log_no_shared_memory(std::error_code ec);
-  // Logs a shortage of resources, on either side, that may pass, such as too many open files.
+  // Logs that a connection cannot be opened yet because this rank or the peer lacks a resource,
+  // such as file descriptors. The shortage may pass.
   void log_shortage(int peer, const char* reason);
 
   void open(connection& conn, detail::descriptor socket,
@@ -127,8 +134,8 @@ class connector final : authenticating_listener::handler {
 
   task<> accept(std::unique_ptr<stream> socket, int peer, connection_purpose purpose);
 
-  // Returns whether this rank has ended its connection to a peer that may be alive and may not know
-  // that the connection has ended.
+  // Returns whether this rank has ended its connection to a peer that has sent no goodbye. Such a
+  // peer may be alive and may not know that the connection has ended.
   bool has_abandoned(int peer);
   bool may_accept(int peer);
 
@@ -148,7 +155,7 @@ class connector final : authenticating_listener::handler {
   bool closing_ = false;
   std::optional<authenticating_listener> listener_;
   std::optional<authenticating_listener> local_listener_;
-  task_group tasks_;  // last, because its tasks use all members above
+  task_group tasks_;  // the last member, because its tasks use all the others
 };
 
 }  // namespace colls::interprocess

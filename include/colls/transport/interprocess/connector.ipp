@@ -72,8 +72,8 @@ COLLS_ONCE void connector::open_to_self(connection& out) {
 COLLS_ONCE task<> connector::dial(connection& conn) {
   const flag_guard dialing(conn.is_dialing);
   // This task yields first, because the operation that needs the connection is not queued yet. On
-  // one host a connection can be refused at once, and a failure that was reported before the yield
-  // would find no operation to fail.
+  // one host a connection can be refused at once, and a failure that is reported before the
+  // operation is queued would not reach it.
   co_await yield();
   failure reason(errc::peer_failed);
   reason.culprit = conn.peer();
@@ -100,8 +100,8 @@ COLLS_ONCE task<> connector::dial(connection& conn) {
         if (connected.ec) {
           reason.set_detail("it cannot be reached: %s", connected.ec.message().c_str());
           hopeless = connected.ec == std::errc::connection_refused;
-          // A peer on this host counts as alive, because only a flood of foreign connections keeps
-          // the system from answering.
+          // A peer on this host counts as alive, because only a flood of foreign connections can
+          // keep the system of this host from answering.
           alive = is_on_this_host(conn.peer()) || is_local_shortage(connected.ec);
           if (is_local_shortage(connected.ec)) {
             log_shortage(conn.peer(), connected.ec.message().c_str());
@@ -132,7 +132,7 @@ COLLS_ONCE task<> connector::dial(connection& conn) {
         break;
       }
       if (cause.code == errc::crypto_failed || cause.code == errc::insecure_bind) {
-        // A failure of this rank says nothing about the peer.
+        // These errors are failures of this rank, and say nothing about the peer.
         reason = cause;
         reason.culprit = world_.rank;
         hopeless = true;
@@ -151,14 +151,14 @@ COLLS_ONCE task<> connector::dial(connection& conn) {
       hopeless = cause.code == errc::auth_failed || cause.code == errc::protocol_error ||
                  cause.code == errc::peer_failed;
     } catch (const std::bad_alloc&) {
-      alive = true;  // nothing says that the peer is dead
+      alive = true;  // a lack of memory on this rank says nothing about the peer
     }
     if (conn.is_open() || hopeless || !wanted) break;
     if (alive) last_alive = engine_.now();
     hopeless = engine_.now() - last_alive >= dead_peer_timeout;
     co_await engine_.sleep_until(engine_.now() + pause);
-    // The pause stays short after a drop, because under a flood of foreign connections this one may
-    // be dropped repeatedly before the peer serves it.
+    // After a drop the pause stays short, because under a flood of foreign connections the peer may
+    // drop this rank's connections repeatedly before it serves one of them.
     pause = std::min<time_point>(2 * pause, dropped ? 50 * milliseconds : seconds);
   }
   const bool looks_dead = hopeless && reason.code == errc::peer_failed;
@@ -168,12 +168,12 @@ COLLS_ONCE task<> connector::dial(connection& conn) {
       const std::string left = co_await world_.kv_store->check(key, engine_.now() + seconds);
       if (left == "1") reason = peer_left_failure(conn.peer());
     } catch (const error&) {
-      // The store is gone, too, so the reason found by dialling stands.
+      // The store is gone, too, so the reason that dialling has found is kept.
     }
   }
   if (!hopeless || conn.is_open() || closing_) co_return;
-  // The connection was dialled for control messages alone, so no operation fails. An operation that
-  // needs the connection later dials again.
+  // If no operation needs the connection, it was dialled for control messages alone, and there is
+  // nothing to fail. A later operation that needs the connection dials again.
   if (reason.code != errc::closed && !owner_.is_needed(conn)) co_return;
   owner_.unreachable(conn, reason);
 }
@@ -196,7 +196,7 @@ COLLS_ONCE task<> connector::probe_host(connection& conn) {
       answers = !is_network_error(left.ec);
     }
   } catch (const error&) {
-    // The address of the peer's listener is not known, which says nothing about the peer.
+    // The address of the peer's listener is not known. This says nothing about the peer.
   } catch (const std::bad_alloc&) {
   }
   conn.next_probe = engine_.now() + probe_interval;
@@ -228,8 +228,8 @@ COLLS_ONCE task<bool> connector::dial_local(connection& conn, endpoint address, 
   }
   detail::descriptor fd;
   std::error_code ec = std::make_error_code(std::errc::connection_refused);
-  // After repeated refusals the peer probably takes this process for one of another user, so this
-  // rank no longer dials the local socket.
+  // After repeated refusals this rank no longer dials the local socket, because the peer probably
+  // takes this process for a process of another user.
   if (conn.local_refusals < 3) ec = shm::connect_local(address, fd);
   const bool is_congested = ec == std::errc::resource_unavailable_try_again;
   *is_alive = !ec || is_congested;
@@ -254,7 +254,7 @@ COLLS_ONCE task<bool> connector::dial_local(connection& conn, endpoint address, 
     co_return false;
   }
   // The handshake may take as long as an operation may wait, because a peer that computes answers
-  // late. If the peer dies, the connection ends.
+  // late. If the peer dies, its system ends the connection, and with it the handshake.
   stream socket(engine_, std::move(fd));
   socket.set_deadline(handshake_deadline());
   bool accepted = false;
@@ -279,8 +279,8 @@ COLLS_ONCE task<bool> connector::dial_local(connection& conn, endpoint address, 
     log_no_shared_memory(ec);
     if (!shm::send_descriptor(socket.descriptor(), -1)) co_return true;
   }
-  // The peer opens its end before it answers, so this rank keeps its own end open until the answer
-  // has arrived.
+  // The peer opens its end before it answers. This rank therefore keeps its own end open, without a
+  // deadline, until the answer has arrived.
   socket.set_deadline(never);
   auto shared = shm::answer::no;
   conn.is_half_open = true;
@@ -355,8 +355,8 @@ COLLS_ONCE void connector::open(connection& conn, detail::descriptor socket,
 
 COLLS_ONCE void connector::adopt(connection& conn, detail::descriptor socket) {
   detail::enable_keep_alive(socket.get());
-  // The setting worked when the rank joined. Since then the process may have lost the right to use
-  // this congestion control, or the system may have unloaded its module.
+  // The congestion control could be set when the rank joined the world. Since then the process may
+  // have lost the right to use it, or the system may have unloaded its module.
   const auto& name = world_.cfg.congestion;
   std::error_code ec;
   if (!name.empty()) ec = detail::set_congestion(socket.get(), name);

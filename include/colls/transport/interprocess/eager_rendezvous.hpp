@@ -3,9 +3,9 @@
 #pragma once
 
 // eager_rendezvous: the protocol by which messages are sent and received. A short message is sent
-// eagerly, before its receive is posted, while the sender has credit (bytes that the receiver can
-// still buffer). Any other message waits for a CTS (clear to send) from its receiver. An RTS
-// (request to send) announces a message that waits.
+// eagerly, that is, without waiting for its receive, as long as the sender has credit (bytes that
+// the receiver can still buffer). Any other message waits for a CTS (clear to send) from its
+// receiver. An RTS (request to send) announces a message that waits.
 
 #include <colls/matching/tag_matcher.hpp>
 #include <colls/transport/interprocess/connection_table.hpp>
@@ -15,18 +15,18 @@
 
 namespace colls::interprocess {
 
-/// The message protocol of a rank, which starts and completes its sends and receives.
+/// The message protocol of one rank. Starts and completes the sends and receives of the rank.
 ///
-/// A message is sent eagerly if it is short and the sender has credit. Otherwise it waits for a
-/// CTS. The receiver of a long message of a collective knows the length, and so sends the CTS when
-/// it posts the receive. For every other message that waits, the sender sends an RTS, and the
-/// receiver answers with a CTS when the matching receive is posted.
+/// A message is sent eagerly if it is short and the sender has credit. Otherwise the message waits
+/// for a CTS. The receiver of a long message of a collective knows the length of the message, and
+/// therefore sends the CTS when it posts the receive. For every other message that waits, the
+/// sender sends an RTS, and the receiver answers with a CTS when the matching receive is posted.
 class eager_rendezvous {
  public:
   class owner {
    public:
-    /// Called when a message with this key, or its RTS, has arrived. If the owner has deferred the
-    /// receive with this key, it must post that receive now.
+    /// Called when a message with this key, or the RTS of such a message, has arrived. If the owner
+    /// has deferred the receive with this key, the owner must post that receive now.
     virtual void post_receive_for(const message_key& key) = 0;
 
    protected:
@@ -40,7 +40,8 @@ class eager_rendezvous {
   eager_rendezvous& operator=(const eager_rendezvous&) = delete;
   ~eager_rendezvous() { matcher_.drop_unexpected(); }
 
-  /// Starts a send. Returns true if the send has completed at once.
+  /// Starts a send. Returns true if the send has completed at once, and false if its completion
+  /// will be posted.
   bool start(posted_send& send) {
     connection& conn = connector_.connect(send.key.peer);
     if (conn.has_ended() || conn.received_goodbye()) {
@@ -72,7 +73,8 @@ class eager_rendezvous {
     return false;
   }
 
-  /// Posts a receive. Returns true if the receive has completed at once.
+  /// Posts a receive. Returns true if the receive has completed at once, and false if its
+  /// completion will be posted.
   bool start(posted_receive& receive) {
     unexpected_message* const message = matcher_.post(receive);
     if (message == nullptr) {
@@ -106,25 +108,25 @@ class eager_rendezvous {
     if (was_announced) resume_others(*conn, send.key);
   }
 
-  /// Frees an unexpected message (one that arrived before its receive) that is no longer needed.
+  /// Frees an unexpected message (one that arrived before its receive) that no receive will need.
   void drop(unexpected_frame& message) {
     connection& conn = *message.conn;
     message.drop();
     connections_.flush_soon(conn);
   }
 
-  /// Sends the RTS of deferred sends, which wait because too many RTS are pending. Must be called
-  /// after other sends have ended.
+  /// Sends the RTS of deferred sends (sends whose RTS waits because too many RTS are pending) as
+  /// far as the limit allows. Must be called after other sends have failed.
   void resume_deferred(connection& conn) noexcept;
 
-  /// Sends a repeated RTS for each long message of a collective that has waited for a while. A
-  /// receiver that expects a short message sends no CTS, so the RTS shows the mismatch to that
-  /// receiver.
+  /// Sends an RTS, marked as repeated, for each long message of a collective that has waited for a
+  /// while. If the receiver expects a short message instead, it sends no CTS, and only this RTS
+  /// lets it detect the mismatch.
   void repeat_rts(time_point now);
 
   // ---- handling of arriving frames
 
-  /// Handles a message with its payload.
+  /// Handles the header of an arriving message: chooses the destination of the payload.
   void receive_data(connection& conn, const header& frame, const message_key& key) {
     const bool is_eager = (frame.flags & flag::cleared) == 0;
     const auto size = static_cast<std::size_t>(frame.length);
@@ -163,18 +165,20 @@ class eager_rendezvous {
   /// Handles an RTS, a repeated RTS or an RTS cancel.
   void receive_rts(connection& conn, const header& frame, const message_key& key);
 
-  /// Handles a CTS, or the confirmation of an RTS cancel.
+  /// Handles a CTS, or the peer's confirmation of an RTS cancel.
   void receive_cts(connection& conn, const header& frame, const message_key& key);
 
  private:
-  // Returns the error of an operation with a peer whose connection has ended. Reports the end of
-  // the connection first if that is still to be done.
+  // Returns the error with which an operation fails because its peer has left or the connection to
+  // the peer has ended. If the connection was aborted and the abort is not reported yet, reports it
+  // first.
   std::error_code departure_error(connection& conn, const operation_record& record) {
     conn.report_if_aborted();
     return matcher_.peer_left(conn.peer(), record);
   }
 
-  // Pairs a receive with an unexpected message. Returns true if the receive has completed at once.
+  // Matches a receive with an unexpected message. Returns true if the receive has completed at
+  // once.
   bool take(posted_receive& receive, unexpected_frame& message) {
     const std::error_code ec =
         matcher_.check(receive, message.key.peer, message.size, message.hash);
@@ -201,18 +205,21 @@ class eager_rendezvous {
     return true;
   }
 
-  // Sends as many blocked sends of `key` as possible, either eagerly or by an RTS, and then the RTS
-  // of deferred keys. A blocked send waits behind other sends of its key. A deferred key waits
-  // because too many RTS are pending.
+  // Queues as many blocked sends of `key` as possible, either as eager messages or by their RTS,
+  // and then those of the deferred keys. A blocked send waits behind other sends of its key. A
+  // deferred key waits because too many RTS are pending.
   void advance(connection& conn, const message_key& key);
   void advance_key(connection& conn, const message_key& key);
-  // Calls `advance` after other sends have ended. Aborts the connection if there is no memory.
+  // Calls `advance` and schedules a flush. Called when other sends have ended. Aborts the
+  // connection if there is no memory.
   void resume_others(connection& conn, const message_key& key) noexcept;
 
-  // Cancels a send whose RTS has been written, at least in part.
+  // Cancels a send whose RTS has been written, at least in part, by telling the peer and leaving a
+  // tombstone, which absorbs a CTS that may be on its way.
   void send_cancel(posted_send& send);
-  // Handles the cancel of an RTS. If a receive has answered that RTS with a CTS, matches the
-  // receive again.
+  // Handles the cancel of the RTS with this key and number. If the RTS is still stored, discards it
+  // and sends a confirmation. If a receive has answered the RTS with a CTS, matches that receive
+  // with the next message instead.
   void receive_cancel(connection& conn, const message_key& key, std::uint64_t number);
   void clear_to_send(connection& conn, posted_receive& receive, std::uint64_t number) {
     if (receive.key.is_point_to_point()) {
@@ -232,8 +239,8 @@ class eager_rendezvous {
     conn.control(make_header(kind::cts, receive.key, receive.size, receive.record->hash, flags));
     conn.flush();
   }
-  // Stores a message, or its RTS, for which no receive is posted. `buffered` says that the payload
-  // follows.
+  // Stores a message, or only its RTS, for which no receive is posted. `buffered` is true if the
+  // payload follows the header, and false for an RTS.
   unexpected_frame& add_unexpected(connection& conn, const header& frame, const message_key& key,
                                    bool buffered) {
     const auto size = static_cast<std::size_t>(frame.length);
@@ -253,9 +260,10 @@ class eager_rendezvous {
     return stored;
   }
 
-  // Fails a receive whose message does not fit. `rts_source` is the connection from which the RTS
-  // of the message came, or null. Returns false if the two ranks run different calls. The receive
-  // then waits for the failure that names both calls.
+  // Sets the error of a receive that does not fit its message. `rts_source` is the connection on
+  // which the RTS of the message arrived, or null if the message itself arrived. Returns true if
+  // the caller must complete the receive. Returns false if the two ranks run different calls; the
+  // receive then stays queued until the failure that names both calls completes it.
   bool reject(posted_receive& receive, std::error_code ec, connection* rts_source);
   void reject_and_finish(posted_receive& receive, std::error_code ec, connection* rts_source) {
     if (reject(receive, ec, rts_source)) receive.finish(ec);

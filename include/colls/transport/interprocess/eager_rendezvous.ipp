@@ -32,7 +32,7 @@ COLLS_ONCE void eager_rendezvous::receive_rts(connection& conn, const header& fr
   if (receive != nullptr) {
     const auto size = static_cast<std::size_t>(frame.length);
     if (const std::error_code ec = matcher_.check(*receive, key.peer, size, frame.hash)) {
-      if (!receive->queued) return;  // the check revoked the communicator, which ended the receive
+      if (!receive->queued) return;  // `check` revoked the communicator and completed the receive
       matcher_.dequeue(*receive);
       reject_and_finish(*receive, ec, &conn);
     } else if (!receive->cleared) {
@@ -78,8 +78,8 @@ COLLS_ONCE void eager_rendezvous::receive_cts(connection& conn, const header& fr
     return advance(conn, key);
   }
   send->frame.flags = flag::cleared;
-  // If `enqueue` has written the whole send, only the completion is posted. `finish` would count
-  // the bytes of the send a second time.
+  // If `enqueue` has written the whole send, only the completion is posted here, because `finish`
+  // would count the bytes of the send a second time.
   if (conn.enqueue(*send)) send->done->post();
   advance(conn, key);
 }

@@ -3,10 +3,10 @@
 #pragma once
 
 // flow_control: limits what one connection may send. It keeps the credit for eager messages, the
-// pending RTS and CTS, and the sends that wait for them. Credit is the number of bytes that a rank
-// may send eagerly, before the receives are posted. An RTS (request to send) announces a message
-// that waits, and a CTS (clear to send) answers it. Messages and receives match by key (see
-// `message_key`).
+// pending RTS and CTS, and the sends that wait for a CTS. Credit is the number of bytes that a rank
+// may send eagerly, that is, without waiting for the receives. An RTS (request to send) announces a
+// message that waits, and a CTS (clear to send) permits its sender to send it. Messages and
+// receives match by key (see `message_key`).
 
 #include <colls/base/network_cost.hpp>
 #include <colls/transport/interprocess/send_queue.hpp>
@@ -19,28 +19,28 @@
 namespace colls::interprocess {
 
 /// The number of bytes of eager messages that a rank may send on a connection before the peer
-/// returns credit. The peer may have to buffer these messages until receives are posted.
+/// returns credit. The peer may have to buffer these messages until their receives are posted.
 inline constexpr std::size_t credit_window = eager_window;
 /// Returns the credit that an eager message of `size` bytes takes.
 constexpr std::size_t credit_cost(std::size_t size) { return size + 64; }
 
-/// The largest number of RTS of long point-to-point messages that may be pending on a connection,
-/// over all keys.
+/// A long point-to-point message may send its RTS behind another pending RTS of its key only while
+/// fewer than this number of RTS are pending on the connection, over all keys.
 inline constexpr std::size_t max_rts_ahead = 64;
 
-/// The largest number of RTS that may wait on a connection for their receives, over all keys. A
-/// rank sends at most half of them for point-to-point messages, and others for the collectives in
-/// flight.
+/// The largest number of RTS from the peer that may wait for their receives, over all keys. A rank
+/// sends at most half this number for point-to-point messages; the rest is left for the collectives
+/// in flight.
 inline constexpr std::size_t max_rts = std::size_t{2} << 20;
 
-/// The largest number of CTS of a peer that may wait on a connection for their sends, over all
-/// keys. A rank sends the CTS of a collective when it posts the receive. A communicator runs at
-/// most 64 calls at a time, so only a peer with thousands of communicators could reach the limit.
+/// The largest number of CTS from the peer that wait for this rank to post their sends, over all keys. A rank
+/// sends the CTS of a collective when it posts the receive. A communicator runs at most 64 calls at
+/// a time, so only a peer with thousands of communicators could reach this limit.
 inline constexpr std::size_t max_stored_cts = std::size_t{1} << 20;
 
 /// The flow control of one connection. It consists of the credit in both directions, the CTS that
-/// arrived before their sends, and the sends that wait for a CTS. The k-th CTS of a key belongs to
-/// the k-th waiting send of that key.
+/// arrived before their sends, and the sends that wait for a CTS. The k-th CTS with a key belongs
+/// to the k-th send with that key that waits for a CTS.
 class flow_control {
  public:
   key_table<posted_send> collective_sends;  // sends of collectives that wait for a CTS
@@ -68,18 +68,19 @@ class flow_control {
   }
   bool any_pending() const { return !collective_sends.empty() || !announced_sends.empty(); }
 
-  /// Returns whether the RTS of a point-to-point send may be sent now. The peer holds a limited
-  /// number of RTS in all, and at least one of each key, so that a receive of any key finds its
-  /// message. With very many keys some RTS must wait (see `defer`).
+  /// Returns whether the RTS of a point-to-point send may be sent now. The total number of RTS that
+  /// wait at the peer is limited, but one RTS of each key may always wait there, so that a receive
+  /// of any key finds its message. Only with very many keys must some RTS wait here (see `defer`).
   bool may_send_rts(const posted_send& send) const {
     if (is_rts_limit_reached()) return false;
     return none_pending(send.key) ||
            (send.size > eager_limit && announced_sends.size() < max_rts_ahead);
   }
-  /// Returns whether so many RTS are pending that no further RTS may be sent.
+  /// Returns whether so many RTS are pending that no further RTS of a point-to-point send may be
+  /// sent.
   bool is_rts_limit_reached() const { return announced_sends.size() >= max_rts / 2; }
-  /// Defers the RTS of a blocked send until the number of pending RTS falls. Does nothing if an RTS
-  /// of the same key is pending, because the CTS for that RTS will resume the send.
+  /// Defers the RTS of a blocked send until fewer RTS are pending. Does nothing if an RTS of the
+  /// same key is pending, because the CTS for that RTS will resume the send.
   void defer(posted_send& send) {
     if (send.is_deferred || !none_pending(send.key)) return;
     deferred_keys_.push_back(send.key);
@@ -102,7 +103,7 @@ class flow_control {
     blocked_.push_back(send);
     send.is_blocked = true;
   }
-  /// Returns the first blocked send of that key, or null.
+  /// Returns the oldest blocked send with this key, or null.
   posted_send* next_blocked(const message_key& key) const { return blocked_.find(key); }
   void unblock(posted_send& send) {
     blocked_.remove(send);
@@ -128,8 +129,8 @@ class flow_control {
     announced_sends.replace(send, *tombstone);
     return true;
   }
-  /// Removes the tombstone of the RTS with that number, because the peer will send no CTS for that
-  /// RTS. Returns false if there is no such tombstone.
+  /// Removes the tombstone of the RTS with this key and number. Called when the peer has confirmed
+  /// that it will send no CTS for that RTS. Returns false if there is no such tombstone.
   bool remove_tombstone(const message_key& key, std::uint64_t number) {
     posted_send* const send = announced_sends.find_if(
         key, [&](const posted_send& s) { return s.is_tombstone && s.number == number; });
@@ -139,7 +140,7 @@ class flow_control {
     return true;
   }
 
-  /// Returns whether no send of that key waits for a CTS.
+  /// Returns whether no send with this key waits for a CTS.
   bool none_pending(const message_key& key) const {
     const key_table<posted_send>& sends =
         key.is_point_to_point() ? announced_sends : collective_sends;
@@ -148,29 +149,30 @@ class flow_control {
 
   // ---- credit
 
-  /// Takes the credit for an eager message of `size` bytes. Returns false if the message may not be
-  /// sent eagerly.
+  /// Takes the credit for an eager message of `size` bytes. Returns false and takes nothing if the
+  /// message is too long to be sent eagerly or if there is not enough credit.
   bool spend(std::size_t size) {
     if (size > eager_limit || credit_cost(size) > credit_) return false;
     credit_ -= credit_cost(size);
     return true;
   }
-  /// Adds credit that the peer has returned.
+  /// Adds credit, up to the full window. Called when the peer has returned credit, or when credit
+  /// was taken for a message that is not sent.
   void refill(std::uint64_t bytes) {
     credit_ += std::min<std::size_t>(bytes, credit_window - credit_);
   }
-  /// Returns whether the peer had credit for an eager message of `size` bytes. The peer has spent
-  /// the credit of messages that are buffered here and the credit that this rank has not returned
-  /// yet.
+  /// Returns whether the peer had enough credit for an eager message of `size` bytes. The credit
+  /// that the peer has spent is that of the messages buffered here and that of the consumed
+  /// messages whose credit this rank has not returned yet.
   bool is_within_window(std::size_t size) const {
     return size <= eager_limit && buffered_ + unreturned_ + credit_cost(size) <= credit_window;
   }
   /// Counts an unexpected message of the peer that is now buffered here.
   void add_buffered(std::size_t size) { buffered_ += credit_cost(size); }
-  /// Removes a message that is no longer buffered from the count of `add_buffered`.
+  /// Stops counting a message that is no longer buffered here.
   void remove_buffered(std::size_t size) { buffered_ -= credit_cost(size); }
-  /// Counts a consumed eager message of the peer. Returns how much credit to return to the peer
-  /// now, which is 0 until a quarter of the window has gathered.
+  /// Counts an eager message of the peer that has been consumed. Returns the amount of credit to
+  /// return to the peer now, which is 0 until a quarter of the window has accumulated.
   std::size_t consumed(std::size_t size) {
     unreturned_ += credit_cost(size);
     return unreturned_ >= credit_window / 4 ? std::exchange(unreturned_, 0) : 0;
@@ -178,7 +180,7 @@ class flow_control {
 
   // ---- CTS that arrive before their sends
 
-  /// Takes a stored CTS. Returns false if there is none.
+  /// Removes one stored CTS with this key. Returns false if there is none.
   bool take_cts(const message_key& key) {
     stored_cts* const entry = stored_.find(key);
     if (entry == nullptr) return false;
@@ -186,8 +188,8 @@ class flow_control {
     if (--entry->count == 0) forget(*entry);
     return true;
   }
-  /// Stores a CTS that arrived before its send. Returns false if the peer has sent more CTS than a
-  /// rank of colls sends.
+  /// Stores a CTS that arrived before its send. Returns false if `max_stored_cts` CTS are stored
+  /// already, which no rank of colls would cause.
   [[nodiscard]] bool store_cts(const message_key& key) {
     if (stored_count_ == max_stored_cts) return false;
     if (stored_cts* const known = stored_.find(key)) {
@@ -212,7 +214,7 @@ class flow_control {
       forget(entry);
     });
   }
-  /// Fails the waiting sends for which `matches(send)` returns true.
+  /// Fails, with the error `ec`, the waiting sends for which `matches(send)` returns true.
   template <class Predicate>
   void fail(std::error_code ec, Predicate matches) {
     for (key_table<posted_send>* const table : {&collective_sends, &announced_sends, &blocked_}) {
@@ -239,7 +241,7 @@ class flow_control {
   }
 
   key_table<posted_send> blocked_;
-  std::list<message_key> deferred_keys_;  // keys of blocked sends, oldest first
+  std::list<message_key> deferred_keys_;  // the keys of deferred sends, oldest first
   std::size_t credit_ = credit_window;
   std::size_t buffered_ = 0;    // credit that the peer has spent on messages buffered here
   std::size_t unreturned_ = 0;  // credit of consumed messages that is not returned yet

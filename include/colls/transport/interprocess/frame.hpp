@@ -6,9 +6,10 @@
 // if there is one. If checksums are enabled, a frame on a socket carries its checksums between the
 // header and the payload.
 //
-// Short messages are sent eagerly, before their receives are posted, while the sender has credit (a
-// number of bytes that the receiver can buffer). Other messages wait: an RTS (request to send)
-// announces a message, and a CTS (clear to send) permits the sender to send the payload.
+// Short messages are sent eagerly, that is, without waiting for their receives, as long as the
+// sender has credit (a number of bytes that the receiver can buffer). Other messages wait: an RTS
+// (request to send) announces a message, and a CTS (clear to send) permits the sender to send the
+// payload.
 
 #include <colls/base/error.hpp>
 #include <colls/base/fingerprint.hpp>
@@ -32,8 +33,8 @@ enum class kind : std::uint8_t {
   revoke,       // revokes the communicator; carries the failure
   goodbye,      // the last frame of a sender that leaves the world
   fingerprint,  // carries the fingerprint of the sender's call with this sequence number
-  mapped,       // says that the sender has mapped the shared heap (memory) of the receiver
-  report,       // says what the sender does and knows of late ranks; carries a state_report
+  mapped,       // says that the sender has mapped the receiver's shared heap (memory for its peers)
+  report,       // what the sender does and what it knows about late ranks; carries a state_report
 };
 
 /// The bits of `header::flags`. The values are part of the wire format.
@@ -47,15 +48,15 @@ inline constexpr std::uint8_t repeat = 2;
 inline constexpr std::uint8_t cleared = 4;
 /// Marks a frame of `kind::cts` that returns `length` bytes of credit.
 inline constexpr std::uint8_t credit = 8;
-/// Marks a frame of `kind::cts` from a receive that is too short. The sender must not send the
-/// payload.
+/// Marks a frame of `kind::cts` that comes from a receive whose buffer is too short. The sender
+/// must not send the payload.
 inline constexpr std::uint8_t truncated = 16;
 /// Marks a frame of `kind::mapped` whose sender also reads private memory of the receiver through
 /// the kernel (CMA, cross-memory attach).
 inline constexpr std::uint8_t cma = 32;
 // Marks an RTS as an RTS cancel, which withdraws the point-to-point message whose RTS was number
-// `length` on this connection. Marks a frame of `kind::cts` as the confirmation of an RTS cancel,
-// which is sent if no receive had answered the RTS.
+// `length` on this connection. Marks a frame of `kind::cts` as the confirmation of an RTS cancel.
+// The confirmation is sent if no receive had answered the RTS with a CTS.
 inline constexpr std::uint8_t cancel = 64;
 }  // namespace flag
 
@@ -73,7 +74,7 @@ struct header {
 static_assert(sizeof(header) == 32 && std::is_trivially_copyable_v<header>);
 
 /// A header with the checksums that follow it on a socket if checksums are enabled. The receiver
-/// compares the header's checksum before it uses any field.
+/// verifies the checksum of the header before it uses any field.
 struct checked_header : header {
   std::uint32_t payload_sum = 0;
   std::uint32_t header_sum = 0;  // the checksum of all members before this one
@@ -90,9 +91,9 @@ struct checked_header : header {
 };
 static_assert(sizeof(checked_header) == 40 && std::is_trivially_copyable_v<checked_header>);
 
-/// The reason with which a connection fails if a frame arrives damaged.
+/// The text that describes the fault if a frame arrives damaged. The connection then fails.
 inline constexpr const char* bad_checksum = "a frame came with a wrong checksum";
-/// The reason with which a connection fails if a frame is malformed.
+/// The text that describes the fault if a frame is malformed. The connection then fails.
 inline constexpr const char* malformed = "a frame that no rank of colls would send";
 
 inline header make_header(interprocess::kind kind, const message_key& key, std::uint64_t length,
@@ -106,8 +107,8 @@ inline constexpr std::size_t max_control_bytes = std::max(sizeof(failure), sizeo
 /// The length of the longest message. No process can address more bytes.
 inline constexpr std::uint64_t max_message_bytes = std::uint64_t{1} << 57;
 
-/// Returns whether a rank of colls may send such a header. The receiver checks the header's length
-/// before it reads or allocates anything.
+/// Returns whether a rank of colls could have sent this header. The receiver checks this before it
+/// reads or allocates as many bytes as the header says.
 inline bool is_plausible(const header& frame) {
   switch (frame.kind) {
     case kind::data:

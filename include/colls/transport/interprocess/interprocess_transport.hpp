@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// interprocess_transport: the transport of ranks that are processes. It opens a connection to a
-// peer at the first use, through TCP between hosts and through shared memory inside a host.
+// interprocess_transport: the transport between ranks that are separate processes. It opens the
+// connection to a peer when the connection is first needed: a TCP connection to a peer on another
+// host, and shared memory to a peer on the same host.
 
 #include <colls/bootstrap/subworld.hpp>
 #include <colls/bootstrap/world_info.hpp>
@@ -16,9 +17,9 @@
 
 namespace colls {
 
-/// The transport of one rank in a world of processes. All communicators of the rank share its
-/// connections, its matcher and its executor. The class is not thread-safe, because everything runs
-/// on that executor.
+/// The transport of one rank in a world of processes. All communicators of the rank share the
+/// transport's connections, matcher and executor. The class is not thread-safe and must be used
+/// only on that executor.
 class interprocess_transport final : failure_hooks,
                                      engine::source,
                                      interprocess::connection_owner,
@@ -50,14 +51,16 @@ class interprocess_transport final : failure_hooks,
   const world_info& info() const { return *info_; }
   const std::shared_ptr<world_info>& shared_info() const { return info_; }
 
-  /// What each rank of a communicator sends to the others to form a subworld, which is a world of
-  /// the same ranks on another executor.
+  /// The information that each rank of a communicator sends to the other ranks to form a subworld.
+  /// A subworld is a world of the same ranks on another executor.
   using rank_entry = subworld::rank_entry;
-  /// Opens the listeners of this rank for a subworld, in which it is rank `rank` of `size`, and
-  /// writes their address to `local`.
+  /// Opens the listeners at which this rank accepts connections in a subworld, as rank `rank` of
+  /// `size`. Writes the address of the listeners to `local`. Returns the description of the
+  /// subworld, which `open_world` completes.
   std::shared_ptr<world_info> prepare_world(int rank, int size, rank_entry& local) const;
-  /// Returns the transport of the subworld, given the entries of all ranks. No other thread may run
-  /// the executor during the call.
+  /// Completes `info`, which `prepare_world` has returned, with the entries of all ranks. Returns
+  /// the transport of this rank in the subworld. No other thread may run `executor` during the
+  /// call.
   std::shared_ptr<interprocess_transport> open_world(const boost::asio::any_io_executor& executor,
                                                      std::shared_ptr<world_info> info,
                                                      const std::vector<rank_entry>& entries) const;
@@ -94,8 +97,8 @@ class interprocess_transport final : failure_hooks,
   bool poll() override;
 
   /// Leaves the world without failing an operation of a peer. Writes the queued frames, sends a
-  /// goodbye (the last frame of a rank) on every connection, and reads each connection to its end
-  /// before closing it. Closes the connections at the deadline at the latest.
+  /// goodbye (the last frame of a rank) on every connection, and reads on until the peers have
+  /// closed the connections. Closes the connections that are still open at `deadline`.
   task<> close(time_point deadline);
 
  private:
@@ -119,8 +122,9 @@ class interprocess_transport final : failure_hooks,
     matcher_.remove_unexpected(message);
     protocol_.drop(message);
   }
-  // Returns how often a new operation polls before it waits. Returns 0 now and then, because a rank
-  // that never waits would never poll its other connections.
+  // Returns the number of times that a new operation polls before it waits. Returns 0 for one
+  // operation in 64, because a rank whose operations never wait would never poll its other
+  // connections.
   int initial_polls() {
     if (++multi_operation_count_ % 64 == 0) return 0;
     return engine_->spins() ? 100 : 1;
@@ -136,7 +140,8 @@ class interprocess_transport final : failure_hooks,
   bool poll_multi_operations();
   bool take_next(interprocess::connection& conn) override;
   // Converts the operations for which `matches(operation)` returns true into ordinary sends and
-  // receives. A conversion may end other operations, so the loop starts again after each one.
+  // receives. A conversion may end other operations, so the loop starts again after each
+  // conversion.
   template <class Predicate>
   void convert_multi_operations(Predicate matches) {
     for (std::size_t i = 0; i < multi_operations_.size();) {
@@ -165,17 +170,22 @@ class interprocess_transport final : failure_hooks,
 
   // ---- failures
 
-  // Handles a failure that the launcher or the store reports.
+  // Handles a failure that the launcher, or another rank through the store (the key-value service
+  // of the job), has reported. `peer` is the rank that has failed, if the failure is that of a
+  // rank.
   void rank_failed(int peer, const reported_failure& reason) override;
 
-  // Reports a failure through the store to ranks that have no connection to this rank.
+  // Reports a failure to the store, through which the failure reaches the ranks that have no
+  // connection to this rank.
   task<> report_to_store(failure reason);
 
   void lost(interprocess::connection& conn, const failure& reason) override;
 
-  // Fails the operations that wait for `peer`, which has left or cannot be reached.
+  // Revokes each communicator on which an operation waits for `peer`, which has left or cannot be
+  // reached.
   void fail_waiting_for(int peer, const failure& reason);
-  // Returns a communicator that has not failed and on which an operation waits for `peer`, or null.
+  // Returns a communicator that has not failed and on which an operation waits for `peer`. Returns
+  // null if there is none.
   communicator_state* communicator_waiting_for(int peer);
 
   void revoked(communicator_state& communicator, const failure& reason, int reporter) override;
@@ -197,8 +207,8 @@ class interprocess_transport final : failure_hooks,
   std::uint64_t newest_sequence_from(int peer, std::uint32_t communicator) override;
   bool is_stopped(int peer) override;
 
-  // Handles a report of the peer on late ranks. Returns false if the report is invalid, in which
-  // case the connection has ended.
+  // Handles a report, in which the peer describes its own state and the late ranks that it knows.
+  // If the report is invalid, ends the connection and returns false.
   bool receive_report(interprocess::connection& conn, const interprocess::header& frame,
                       const std::byte* payload);
 
@@ -214,7 +224,7 @@ class interprocess_transport final : failure_hooks,
   time_point last_silence_check_ = 0;
   interprocess::connector connector_;
   interprocess::eager_rendezvous protocol_;
-  task_group tasks_;  // last, because its tasks use all members above
+  task_group tasks_;  // declared last, because its tasks use all members above
 };
 static_assert(consuming_transport<interprocess_transport> &&
               shared_window_transport<interprocess_transport> &&

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The member functions of interprocess_transport that are not inline: they handle frames and
-// failures, and leave the world.
+// The non-inline member functions of interprocess_transport, which handle frames and failures and
+// leave the world.
 
 #include <colls/base/compiler.hpp>
 #include <colls/transport/interprocess/interprocess_transport.hpp>
@@ -53,16 +53,16 @@ COLLS_ONCE std::shared_ptr<interprocess_transport> interprocess_transport::open_
   subworld::complete(*info, entries);
   std::shared_ptr<engine> driver = engine::get(executor);
   if (driver != engine_) {
-    // Each rank then has two threads, and one may compute while the other one waits. The new engine
-    // may therefore spin only if there are two cores per rank.
+    // With a second engine each rank has two threads, one of which may compute while the other one
+    // waits. The new engine may therefore spin only if there are two cores per rank.
     driver->copy_idle_policy(*engine_, 2 * info->ranks_on_machine <= info->cores());
   }
   return std::make_shared<interprocess_transport>(std::move(driver), std::move(info));
 }
 
 COLLS_ONCE bool interprocess_transport::poll() {
-  // While multi_send_recv operations make progress, the other connections are polled only now and
-  // then.
+  // While multi_send_recv operations make progress, this function polls the other connections only
+  // in one of 16 calls.
   if (!multi_operations_.empty() && poll_multi_operations() && ++multi_only_polls_ % 16 != 0) {
     return true;
   }
@@ -85,7 +85,7 @@ COLLS_ONCE task<> interprocess_transport::close(time_point deadline) {
   }
   connections_.shut();
   if (info_->kv_store != nullptr) {
-    // Ranks that dial this one later learn from the store that it has left and has not died.
+    // From this entry, ranks that dial this rank later learn that it has left and has not died.
     try {
       co_await info_->kv_store->set(detail::left_key(rank()), "1",
                                     std::min(deadline, now() + seconds));
@@ -179,9 +179,10 @@ COLLS_ONCE void interprocess_transport::received(interprocess::connection& conn,
       failure reason = reported_failure::parse({payload, sizeof(failure)}, size())
                            .value_or(reported_failure(unexplained));
       if (reason.code == errc::peer_failed && reason.culprit == rank()) {
-        // A peer that receives nothing from this rank takes this rank for dead, although frames of
-        // that peer may still arrive here. This rank then takes the observer of the failure, or
-        // else the sender of the revoke, for the failed rank.
+        // The peer considers this rank dead because it receives nothing from this rank, although
+        // frames of the peer still arrive here. From the point of view of this rank, the failed
+        // rank is the rank that observed the failure or, if that is not known, the sender of the
+        // revoke.
         const failure original = reason;
         const bool names_observer = original.observer >= 0 && original.observer != rank();
         reason.culprit = names_observer ? original.observer : conn.peer();
@@ -386,8 +387,8 @@ COLLS_ONCE void interprocess_transport::refuse(int peer, const failure& reason) 
 
 COLLS_ONCE void interprocess_transport::add_awaited(const operation_record& record,
                                                     std::vector<int>& ranks) {
-  // The send of an operation that also receives may have completed already, so the destination
-  // alone does not say that the operation still waits there.
+  // A send_recv may have completed its send already, so `record.destination` alone does not show
+  // that the operation still waits for that rank.
   const bool only_sends = record.operation != collective::send_recv;
   if (record.destination >= 0 && only_sends) return ranks.push_back(record.destination);
   connections_.for_each([&](int peer, interprocess::connection& conn) {

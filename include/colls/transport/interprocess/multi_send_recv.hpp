@@ -3,8 +3,8 @@
 #pragma once
 
 // multi_send_recv_operation: sends short messages to many ranks and receives short messages from
-// many ranks as one operation. It writes messages to the connections, and takes messages from the
-// connections, without the tag matcher.
+// many ranks as one operation. It does not use the tag matcher: it writes its messages to the
+// connections, and takes the arriving messages from the connections itself.
 
 #include <colls/channel/multi_send_recv.hpp>
 #include <colls/transport/interprocess/connection.hpp>
@@ -17,11 +17,12 @@
 
 namespace colls::interprocess {
 
-/// An operation that sends the messages of `sends` and completes when the messages of `receives`
-/// have arrived. Its frames are those of ordinary messages. A message that a connection cannot take
-/// at once is converted into an ordinary send, and a message that has not arrived after a while
-/// into an ordinary receive. The matcher then notices late ranks, ranks that have left and
-/// mismatched calls.
+/// An operation that sends the messages of `sends`, receives the messages of `receives`, and
+/// completes when both are done. Its frames are those of ordinary messages, so a peer may use
+/// ordinary sends and receives. If a connection cannot take a message at once, the operation starts
+/// an ordinary send of that message. If a message has not arrived after a while, the operation
+/// posts an ordinary receive for it, so that the matcher detects late ranks, ranks that have left
+/// and mismatched calls.
 template <class Transport>
 class multi_send_recv_operation {
  public:
@@ -78,11 +79,11 @@ class multi_send_recv_operation {
       net_.enqueue(*this);
       return false;
     }
-    // The peers are woken before the first poll, so that they run, and the memory fence in
-    // `wake_peers` completes, while this rank polls.
+    // Wakes the peers before the first poll, so that they run while this rank polls. The memory
+    // fence in `wake_peers` then also completes during the polls.
     net_.wake_peers();
-    // It pays to poll a few times before waiting. If each rank has a core of its own, the cache
-    // lines of the peers' messages are often on their way already.
+    // It pays to poll a few times before waiting. If each rank has its own core, the cache lines
+    // with the peers' messages are often on their way already.
     for (int polls = net_.initial_polls(); polls > 0; --polls) {
       if (take()) return true;
     }
@@ -100,7 +101,7 @@ class multi_send_recv_operation {
   // ---- called by the transport
 
   bool belongs_to(const communicator_state& comm) const { return record_.communicator == &comm; }
-  /// Returns whether the message with this key is a part of this operation and has not been taken.
+  /// Returns whether this operation still waits for the message with this key.
   bool awaits(const message_key& key) const {
     const bool is_part = key.communicator == frame_.communicator &&
                          key.sequence == frame_.sequence && key.lane == frame_.lane;
@@ -108,13 +109,13 @@ class multi_send_recv_operation {
     const int rank = record_.communicator->rank_of(key.peer);
     return rank >= 0 && (missing_ & bit(rank)) != 0;
   }
-  /// Takes the messages that have arrived. Returns true if no message is missing any more.
+  /// Takes the messages that have arrived. Returns true if all messages have been taken.
   bool take() {
     for (ranks left = missing_; left != 0; left &= left - 1) take(std::countr_zero(left));
     return missing_ == 0;
   }
-  /// Takes the next frame of the connection `source` if it is a part of this operation. Returns
-  /// whether it has taken the frame.
+  /// Takes the next frame of the connection `source` if this operation waits for that frame.
+  /// Returns whether the frame was taken.
   bool receive_from(const connection& source) {
     for (ranks left = missing_; left != 0; left &= left - 1) {
       const int rank = std::countr_zero(left);
@@ -135,7 +136,8 @@ class multi_send_recv_operation {
     ec_ = reason;
     end();
   }
-  /// Converts the missing messages into ordinary receives.
+  /// Posts ordinary receives for the messages that have not arrived. The operation completes when
+  /// these receives have completed, or fails if there is no memory for them.
   void convert() {
     try {
       if (start_converted(0)) end();
@@ -144,7 +146,8 @@ class multi_send_recv_operation {
       fail(make_error_code(errc::not_enough_memory));
     }
   }
-  /// Returns whether the operation has waited long enough to be converted.
+  /// Returns true if a millisecond has passed since the first call, or if the deadline has passed.
+  /// The transport then converts the operation.
   bool is_due(time_point now) {
     if (since_ == 0) since_ = now;
     return now - since_ >= milliseconds || now >= record_.deadline;
@@ -160,7 +163,8 @@ class multi_send_recv_operation {
   struct wait : completion {
     multi_send_recv_operation* parent = nullptr;
   };
-  /// The ordinary sends and receives into which messages were converted.
+  /// The ordinary sends and receives of the messages that the operation could not send or take at
+  /// once.
   struct converted : detail::recycled {
     detail::recycled_vector<send_operation> sends;
     detail::recycled_vector<recv_operation> receives;
@@ -181,8 +185,8 @@ class multi_send_recv_operation {
     if (!ec_) ec_ = ec;
   }
 
-  // Takes the messages that arrived before this operation began. Returns false if one of them is
-  // incomplete or does not fit.
+  // Takes the unexpected messages, which arrived before this operation began. Returns false if one
+  // of them is incomplete, has the wrong length or belongs to a different call.
   bool take_unexpected() {
     for (ranks left = missing_; left != 0; left &= left - 1) {
       const int rank = std::countr_zero(left);
@@ -203,7 +207,9 @@ class multi_send_recv_operation {
     return start_converted([=](int rank) { return (unsent & bit(rank)) != 0; },
                            [=](int rank) { return (missing & bit(rank)) != 0; });
   }
-  // Starts the ordinary sends and receives. Returns true if all of them have completed at once.
+  // Starts an ordinary send to each rank for which `unsent(rank)` returns true, and an ordinary
+  // receive from each rank for which `missing(rank)` returns true. Returns true if all of them have
+  // completed at once.
   template <class Unsent, class Missing>
   bool start_converted(Unsent unsent, Missing missing) {
     const int local = record_.communicator->rank();
@@ -232,7 +238,7 @@ class multi_send_recv_operation {
           *done_);
       if (!operation.start(entry)) ++pending_;
     };
-    pending_ = 1;  // counts this function as one operation until it returns
+    pending_ = 1;  // counts this function as a pending operation until it returns
     for (send_operation& send : converted_->sends) begin(send);
     for (recv_operation& receive : converted_->receives) begin(receive);
     return --pending_ == 0;

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// payload_target: the destination to which a connection copies the payload of the frame that it
-// reads.
+// payload_target: the destination of the payload of the frame that a connection is reading.
 
 #include <colls/coroutine/frame_cache.hpp>
 #include <colls/matching/tag_matcher.hpp>
@@ -17,12 +16,12 @@ namespace colls::interprocess {
 
 class connection;
 
-/// A message that arrived before its receive. It is either an eager message, whose payload of at
-/// most `eager_limit` bytes lies behind this object, or the RTS (request to send) of a message that
-/// waits for a CTS (clear to send).
+/// A message that arrived before its receive was posted. It is either an eager message, whose
+/// payload of at most `eager_limit` bytes is stored directly after this object, or the RTS (request
+/// to send) of a message that waits for a CTS (clear to send).
 struct unexpected_frame final : unexpected_message {
   connection* conn = nullptr;
-  posted_receive* receive = nullptr;  // the receive, if posted before the payload was complete
+  posted_receive* receive = nullptr;  // the receive, if posted before all of the payload arrived
   std::size_t filled = 0;
   std::uint64_t number = 0;  // the number of a point-to-point RTS, counted per connection from 1
   std::byte* bytes() { return reinterpret_cast<std::byte*>(this + 1); }
@@ -41,8 +40,8 @@ struct unexpected_frame final : unexpected_message {
 };
 
 /// The destination of the current payload, which is a receive, the reduction of a receive, an
-/// unexpected message, or nothing. The destination may be withdrawn at any time. The rest of the
-/// payload is then discarded.
+/// unexpected message, or nothing. If the destination is withdrawn while the payload arrives, the
+/// rest of the payload is discarded.
 class payload_target final : public payload_writer {
  public:
   explicit payload_target(tag_matcher& matcher) : matcher_(matcher) {}
@@ -60,17 +59,19 @@ class payload_target final : public payload_writer {
     receive_ = nullptr;
     unexpected_ = nullptr;
   }
-  /// Sets the checksum that the payload must have. A payload with a different checksum never
-  /// completes.
+  /// Sets the checksum that the payload must have. If the payload has a different checksum, its
+  /// destination is never completed, and `is_damaged` returns true.
   void expect(std::uint32_t sum) {
     checked_ = true;
     expected_ = sum;
     sum_ = 0;
   }
-  /// Returns whether all of the payload has arrived with a wrong checksum.
+  /// Returns whether the payload is complete and its checksum is wrong.
   bool is_damaged() const { return is_damaged_; }
-  /// Delivers the payload to a receive. If `in_place` is true, the reduction of the receive gets
-  /// each piece of the payload as it arrives. Otherwise it gets all of the payload at once.
+  /// Makes `receive` the destination of the payload. If `receive` has a reduction, each piece of
+  /// the payload is reduced on arrival if `in_place` is true and the elements are not too long.
+  /// Otherwise the payload is gathered and then reduced as a whole. Fails `receive` if there is no
+  /// memory to gather the payload.
   void deliver_to(posted_receive& receive, bool in_place) {
     next_ = receive.data;
     if (receive.fold != nullptr && (!in_place || receive.granularity > max_in_place_granularity)) {
@@ -85,8 +86,8 @@ class payload_target final : public payload_writer {
     unexpected_ = &message;
     next_ = message.bytes();
   }
-  /// Pairs `receive` with the incomplete `message`. Completes `receive` when all of `message` has
-  /// arrived.
+  /// Pairs `receive` with the incomplete `message`, so that `receive` completes when all of
+  /// `message` has arrived.
   void complete_later(unexpected_frame& message, posted_receive& receive) {
     message.receive = &receive;
     receive.writer = this;
@@ -94,17 +95,19 @@ class payload_target final : public payload_writer {
 
   /// Returns the number of payload bytes that have not arrived.
   std::size_t left() const { return left_; }
-  /// Returns where the caller may put the next bytes before it calls `filled`. If `room` returns
-  /// null, the caller must pass the bytes to `take`, or to `filled` to discard them.
+  /// Returns the address to which the caller may write the next bytes before it calls `filled`.
+  /// Returns null if there is no such address. The caller must then pass the bytes to `take`, or to
+  /// `filled` to discard them.
   std::byte* room() const { return next_; }
-  /// Accounts for `size` bytes at `source`. The bytes lie in `room()`, or are discarded if `room()`
-  /// is null.
+  /// Counts the `size` bytes at `source` as arrived. The caller must have written them to `room()`.
+  /// If `room()` is null, the bytes are discarded.
   void filled(const std::byte* source, std::size_t size) {
     if (next_ != nullptr) next_ += size;
     note(source, size);
   }
-  /// Returns how many of the next `size` bytes `take` accepts. A reduction in place takes whole
-  /// elements, so the rest must wait until more bytes have arrived.
+  /// Returns how many of the next `size` bytes can be passed to `take` now. A reduction in place
+  /// takes only whole elements, so the bytes of an incomplete element must wait until the rest of
+  /// the element has arrived.
   std::size_t acceptable(std::size_t size) const {
     const std::size_t next = std::min(size, left_);
     const bool in_place = next_ == nullptr && receive_ != nullptr;
@@ -118,7 +121,7 @@ class payload_target final : public payload_writer {
     }
     filled(source, size);
   }
-  /// Completes the destination, after all of the payload has arrived.
+  /// Completes the destination. Called when all of the payload has arrived.
   void end() {
     if (posted_receive* const receive = std::exchange(receive_, nullptr)) {
       receive->writer = nullptr;
@@ -145,7 +148,7 @@ class payload_target final : public payload_writer {
       next_ = nullptr;
       release_gathered();
     }
-    // A message that is paired with a receive is in no queue any more, so it is freed here.
+    // A message that is paired with a receive is no longer in any queue, so it must be freed here.
     if (unexpected_ != nullptr && unexpected_->receive == &receive) {
       next_ = nullptr;
       std::exchange(unexpected_, nullptr)->drop();
@@ -159,7 +162,7 @@ class payload_target final : public payload_writer {
     const posted_receive* const receive = unexpected_ != nullptr ? unexpected_->receive : receive_;
     return receive != nullptr && receive->record == &record;
   }
-  /// Fails the receive in progress if `matches(receive)` returns true.
+  /// Fails the receive in progress with `ec` if `matches(receive)` returns true.
   template <class Predicate>
   void fail(std::error_code ec, Predicate matches) {
     posted_receive* const receive = unexpected_ != nullptr ? unexpected_->receive : receive_;
@@ -169,8 +172,8 @@ class payload_target final : public payload_writer {
   }
 
  private:
-  // The size of the longest elements that are reduced in place. The payload of longer elements is
-  // gathered before it is reduced.
+  // The size, in bytes, of the longest elements that are reduced in place. A payload of longer
+  // elements is gathered before it is reduced.
   static constexpr std::size_t max_in_place_granularity = 4096;
 
   void note(const std::byte* bytes, std::size_t size) {

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// send_queue: the frames that a connection has still to write, their order, and how much of them is
-// written. Frames, RTS (request to send), CTS (clear to send) and control frames are explained in
-// frame.hpp.
+// send_queue: holds the frames that a connection still has to write, and tracks how much of each
+// frame has been written. RTS (request to send), CTS (clear to send) and control frames are
+// explained in frame.hpp.
 
 #include <colls/base/buffer.hpp>
 #include <colls/matching/operation_record.hpp>
@@ -32,19 +32,19 @@ struct posted_send : key_table_node {
   completion* done = nullptr;
   connection* conn = nullptr;
   std::error_code ec;
-  std::size_t written = 0;  // the number of written bytes of header and payload
+  std::size_t written = 0;  // the bytes of the header and the payload written so far
   bool awaits_cts = false;
   bool is_blocked = false;   // waits behind other sends of its key; its RTS may not be sent yet
   bool is_deferred = false;  // blocked because too many RTS are pending
   bool queued = false;
-  bool is_rts_only = false;  // only its RTS is queued
+  bool is_rts_only = false;  // its RTS is queued, without the payload
   bool rts_sent = false;
-  bool is_tombstone = false;           // stands for a cancelled send and absorbs the CTS on its way
+  bool is_tombstone = false;           // stands for a cancelled send; absorbs the CTS that may come
   std::uint64_t number = 0;            // the number of its RTS, counted per connection from 1
   posted_send* next_queued = nullptr;  // the next send in the queue
 
   bool is_pending() const { return awaits_cts || queued; }
-  /// Returns whether no part of the message has left this rank and no CTS has come for the message.
+  /// Returns true if nothing of the message has been written and no CTS for it has arrived.
   bool is_untouched() const {
     return awaits_cts || (queued && written == 0 && (frame.flags & flag::cleared) == 0);
   }
@@ -57,7 +57,8 @@ struct posted_send : key_table_node {
   }
 };
 
-/// A queue of bytes. Removing bytes from the front does not move the remaining bytes each time.
+/// A queue of bytes that does not move the remaining bytes each time that bytes are removed from
+/// its front.
 class byte_queue {
  public:
   bool empty() const { return begin_ == bytes_.size(); }
@@ -89,17 +90,17 @@ class byte_queue {
   std::size_t begin_ = 0;
 };
 
-/// The limits on queued control frames, in bytes, for a peer that does not read. Above
-/// `max_unread_repeated` frames that are repeated anyway (announcements and reports) are dropped.
-/// Above `max_unread` the connection ends. Only answers to a peer that sends and does not read can
-/// reach `max_unread`, because the frames that a rank sends on its own initiative, such as CTS,
-/// stay far below.
+/// The limits, in bytes, on the control frames that are queued for a peer that does not read. Above
+/// `max_unread_repeated`, further frames of the kinds `announce` and `report` are dropped, because
+/// this rank repeats them later. Above `max_unread`, the connection is aborted. That happens only
+/// if the peer keeps sending frames that this rank must answer, but does not read the answers. The
+/// control frames that this rank sends unprompted, such as CTS, stay far below the limit.
 inline constexpr std::size_t max_unread_repeated = std::size_t{1} << 20;
 inline constexpr std::size_t max_unread = std::size_t{64} << 20;
 
-/// The frames that a connection has to write. They are written in this order: the rest of a
-/// withdrawn frame, the rest of the first send if a part of it is written, control frames, the
-/// other sends. A frame of which a part is written is always written completely.
+/// The frames that a connection has to write, in this order: the rest of a partly written frame
+/// that belongs to no queued send, the rest of the first send if it is partly written, the control
+/// frames, and the other sends. A frame that is partly written is always completed.
 class send_queue {
  public:
   send_queue() = default;
@@ -124,18 +125,19 @@ class send_queue {
   bool has_control() const { return !control_.empty(); }
   bool empty() const { return first_ == nullptr && control_.empty() && tail_.empty(); }
 
-  /// Returns whether `control` failed because the peer has left too much unread, and not because of
-  /// a lack of memory.
+  /// Returns the reason for which `control` has failed: true if the peer has left too much unread,
+  /// false if there was no memory.
   bool is_too_much_unread() const { return too_much_unread_; }
-  /// Discards all queued frames except sends. Nothing is written any more.
+  /// Discards all queued frames except sends. Later calls of `control` have no effect.
   void end() {
     ended_ = true;
     tail_.clear();
     control_.clear();
   }
 
-  /// Queues a control frame. Returns false if there is no memory for the frame or the peer has left
-  /// too much unread. Nothing can be written after that.
+  /// Queues a control frame, unless the frame is a revoke that is queued already, or one that may
+  /// be dropped (see `max_unread_repeated`). Returns false if there is no memory for the frame or
+  /// the peer has left too much unread. The caller must then end the connection.
   [[nodiscard]] bool control(const header& frame, const void* payload) {
     if (ended_) return true;
     const bool is_repeated = frame.kind == kind::announce || frame.kind == kind::report;
@@ -155,8 +157,8 @@ class send_queue {
     return true;
   }
 
-  /// Queues a send, or, if `rts_only` is true, only its RTS. Returns false if another send is
-  /// before it in the queue.
+  /// Queues a send, or only its RTS if `rts_only` is true. Returns whether the send is the first
+  /// one in the queue.
   bool push(posted_send& send, bool rts_only = false) {
     send.queued = true;
     send.is_rts_only = rts_only;
@@ -167,8 +169,8 @@ class send_queue {
     last_ = &send;
     return first_ == &send;
   }
-  /// Calls `write()` and returns whether all of `send` was written. If so, the function that starts
-  /// the send reports the completion, and no completion is posted.
+  /// Calls `write()`. Returns true if all of `send` was then written. In that case no completion is
+  /// posted, because the caller itself reports that the send has completed.
   template <class Write>
   bool ends_at_once(posted_send& send, Write write) {
     starting_ = &send;
@@ -176,9 +178,9 @@ class send_queue {
     return std::exchange(starting_, nullptr) == nullptr;
   }
 
-  /// Removes a queued send. If a part of the frame is written, copies the rest, which is still sent
-  /// because the peer knows the length of the frame. Returns false if there is no memory for the
-  /// copy. Nothing can be written after that.
+  /// Removes a queued send. If a part of its frame has been written, queues a copy of the rest,
+  /// because the peer expects the whole frame. Returns false if there is no memory for the copy.
+  /// The caller must then end the connection.
   [[nodiscard]] bool withdraw(posted_send& send) {
     if (!std::exchange(send.queued, false)) return true;
     posted_send* before = nullptr;
@@ -196,8 +198,9 @@ class send_queue {
     return true;
   }
 
-  /// Queues all but the first `done` bytes of a frame whose beginning was written directly. Returns
-  /// false if there is no memory for these bytes. Nothing can be written after that.
+  /// Queues all but the first `done` bytes of a frame whose beginning was written directly to the
+  /// socket. Returns false if there is no memory for these bytes. The caller must then end the
+  /// connection.
   [[nodiscard]] bool append_rest(const header& frame, const_bytes message, std::size_t done) {
     try {
       tail_.reserve(header_bytes_ + message.size - done);
@@ -217,7 +220,7 @@ class send_queue {
     for (posted_send* send = first_; send != nullptr; send = send->next_queued) visit(*send);
   }
   /// Fails the sends for which `matches(send)` returns true. Returns false if `withdraw` has
-  /// returned false for one of them.
+  /// returned false for one of them, so that the caller must end the connection.
   template <class Predicate>
   [[nodiscard]] bool fail(std::error_code ec, Predicate matches) {
     bool is_writable = true;
@@ -226,7 +229,7 @@ class send_queue {
       if (matches(*send)) {
         is_writable &= withdraw(*send);
         if (starting_ == send) starting_ = nullptr;
-        if (!send->is_rts_only) send->finish(ec);  // otherwise the flow control finishes it
+        if (!send->is_rts_only) send->finish(ec);  // otherwise `flow_control` finishes it
       }
       send = following;
     }
@@ -235,8 +238,8 @@ class send_queue {
 
   // ---- writing
 
-  /// Fills `parts` with the bytes that a socket may be given next. Returns how many parts are
-  /// filled.
+  /// Makes `parts` refer to the bytes to write to the socket next. Returns the number of parts
+  /// used.
   int gather(std::span<iovec> parts) const {
     std::size_t count = 0;
     const auto add = [&](const std::byte* data, std::size_t size) {
@@ -255,8 +258,8 @@ class send_queue {
     return static_cast<int>(count);
   }
 
-  /// What to write next, which is a frame, or, if the kind of `frame` is 0, more payload of the
-  /// previous frame.
+  /// The bytes to write next: the header `frame` and the beginning of its payload or, if the kind
+  /// of `frame` is 0, more payload of the previous frame.
   struct piece {
     header frame;
     const std::byte* data = nullptr;
@@ -276,8 +279,8 @@ class send_queue {
     return next;
   }
 
-  /// Records that the header of `front()`, if there is one, and `size` bytes of the payload were
-  /// written.
+  /// Records that the header in `front()`, if it contains one, and `size` bytes of the payload in
+  /// `front()` were written.
   void advance_front(std::size_t size) {
     if (!tail_.empty()) {
       tail_.remove(size);
@@ -289,7 +292,7 @@ class send_queue {
     }
   }
 
-  /// Records that `sent` bytes were written, headers included.
+  /// Records that the next `sent` bytes of the queue, headers included, were written.
   void advance(std::size_t sent) {
     const auto take = [&](std::size_t size) {
       const std::size_t part = std::min(sent, size);
@@ -312,9 +315,9 @@ class send_queue {
   bool has_checksums() const { return header_bytes_ != sizeof(header); }
   std::size_t frame_bytes(const posted_send& send) const { return header_bytes_ + send.body(); }
 
-  // Returns whether the frame is a revoke and equals the last revoke, which is still queued. The
-  // check avoids a queue of many equal revokes, because a rank answers each message on a failed
-  // communicator by a revoke.
+  // Returns whether the frame is a revoke that is equal to the last queued revoke, and the last one
+  // has not been written yet. Without this check many equal revokes could be queued, because a rank
+  // answers each message on a failed communicator with a revoke.
   bool is_queued_already(const header& frame, const void* payload) const {
     const std::uint64_t written = control_total_ - control_.size();
     if (frame.kind != kind::revoke || last_revoke_ == 0 || last_revoke_ - 1 < written) return false;
@@ -347,19 +350,19 @@ class send_queue {
     }
   }
 
-  // Returns whether `front()` is a piece of the first send, given that the tail is empty.
+  // Returns whether `front()` is a piece of the first send. `tail_` must be empty.
   bool is_send_at_front() const {
     return first_ != nullptr && (first_->written > 0 || control_.empty());
   }
 
-  // Counts `size` more written bytes of a send. An RTS gets its number when its first byte is
-  // written.
+  // Records that `size` more bytes of `send` were written. An RTS gets its number when its first
+  // byte is written.
   void count(posted_send& send, std::size_t size) {
     if (send.is_rts_only && send.written == 0 && size > 0) send.number = ++rts_count_;
     send.written += size;
   }
-  // Removes the first send, all of which is written, and completes it unless only its RTS was
-  // queued.
+  // Removes `send`, which is the first send of the queue and is completely written. Completes
+  // `send` unless only its RTS was queued.
   void finish_first(posted_send& send) {
     first_ = send.next_queued;
     if (first_ == nullptr) last_ = nullptr;
@@ -375,13 +378,13 @@ class send_queue {
   }
 
   std::size_t header_bytes_ = sizeof(header);  // includes the checksums if they are enabled
-  byte_queue tail_;
+  byte_queue tail_;  // the rest of a partly written frame that belongs to no queued send
   byte_queue control_;
-  std::uint64_t control_total_ = 0;  // bytes of all control frames queued so far
-  std::uint64_t last_revoke_ = 0;    // 1 + offset of the last revoke in these bytes, or 0 if none
+  std::uint64_t control_total_ = 0;  // the bytes of all control frames ever queued
+  std::uint64_t last_revoke_ = 0;    // 1 + the offset of the last revoke in these bytes, or 0
   posted_send* first_ = nullptr;
   posted_send* last_ = nullptr;
-  posted_send* starting_ = nullptr;  // the send whose start() is on the stack
+  posted_send* starting_ = nullptr;  // the send that `ends_at_once` is writing
   std::uint64_t rts_count_ = 0;
   bool ended_ = false;
   bool too_much_unread_ = false;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The state of simulated ranks and of the connections between them. It is tracked only in a run
+// The state of simulated ranks and of the connections between them. This state exists only in a run
 // with a fault plan, which lists the faults to inject.
 
 #include <colls/transport/simulated/event_queue.hpp>
@@ -12,12 +12,12 @@
 namespace colls::simulated {
 
 /// The state of a simulated rank. An `isolated` rank keeps running, but no message passes to or
-/// from it. A `killed` rank is one whose process has ended. A `vanished` rank is one whose machine
-/// has disappeared without closing its connections.
+/// from it. The process of a `killed` rank has ended. The machine of a `vanished` rank has
+/// disappeared without closing its connections.
 enum class rank_state : std::uint8_t { alive, isolated, killed, vanished };
 
-/// The states of all ranks, and of all pairs of ranks that have communicated. Exists only in a run
-/// with a fault plan, because its size grows with the number of these pairs.
+/// The states of all ranks, and of all pairs of ranks that have communicated. This object exists
+/// only in a run with a fault plan, because its size grows with the number of these pairs.
 class connection_states {
  public:
   explicit connection_states(int ranks)
@@ -27,11 +27,11 @@ class connection_states {
   struct connection_state {
     bool open = false;  // the connection is established
     bool cut = false;
-    bool failure_detected = false;  // the sender has detected the failure, or soon will
+    bool failure_detected = false;  // the sender has detected the failure or soon will
     ticks stalled_until = 0;
     ticks last_arrival = 0;
     std::uint64_t messages = 0;
-    // Identifies the last collective for which a message has arrived.
+    // These two members identify the last collective for which a message has arrived.
     std::uint32_t communicator = 0;
     std::uint64_t sequence = 0;
   };
@@ -47,7 +47,7 @@ class connection_states {
 
   enum class outcome : std::uint8_t {
     passes,
-    dropped,      // the message is lost, and the sender has detected the failure before
+    dropped,      // the message is lost, and the sender already knows of the failure
     refused,      // the peer's machine answers, but the peer's process has ended
     unreachable,  // the sender gets no answer
   };
@@ -68,8 +68,8 @@ class connection_states {
                                                                            : outcome::unreachable;
   }
 
-  /// Records that `rank` detects a failure of its connection to `peer`. Returns false if the
-  /// connection is not open or if its failure was detected before.
+  /// Records that `rank` detects a failure of its connection to `peer`. Does nothing and returns
+  /// false if the connection is not open or its failure was detected before.
   bool detect_failure(int rank, int peer) {
     connection_state& state = between(rank, peer);
     if (!state.open || state.failure_detected) return false;

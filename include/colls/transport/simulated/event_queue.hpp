@@ -13,7 +13,7 @@
 
 namespace colls::simulated {
 
-/// Virtual time in picoseconds. A byte at 12.5 GB/s takes 80 ticks.
+/// Virtual time in picoseconds. At 12.5 GB/s, the transfer of a byte takes 80 ticks.
 using ticks = std::int64_t;
 inline constexpr ticks per_nanosecond = 1000;
 inline constexpr ticks no_time = INT64_MAX;
@@ -24,9 +24,9 @@ constexpr ticks to_ticks(time_point time) {
 }
 
 /// A priority queue of entries, ordered by time. Entries with equal times are popped in the order
-/// in which they were pushed. Since the times of successive entries mostly increase, an entry is
-/// appended to one of a few sorted runs. It is pushed on a heap only if it is earlier than the last
-/// entry of every run.
+/// in which they were pushed. Because each pushed entry is usually later than the previous one, the
+/// queue appends an entry to one of a few sorted runs if possible. It pushes an entry on a heap
+/// only if the entry is earlier than the last entry of every run.
 template <class Item>
 class event_queue {
  public:
@@ -58,8 +58,8 @@ class event_queue {
     if (run_[best].size() == 1) first_[best] = {time, added.order};
   }
 
-  /// Puts a popped item back into the queue, for the time `until`. Deferred items of equal times
-  /// keep their order, and they precede all pushed items of the same time.
+  /// Puts a popped item back into the queue with the time `until`. Deferred items with equal times
+  /// are popped in the order in which they were deferred, before all pushed items with that time.
   void defer(ticks until, const Item& item) { push_heap_entry({until, ++deferred_, item}); }
 
   /// Returns the time of the first entry. The queue must not be empty.
@@ -89,7 +89,8 @@ class event_queue {
     return result;
   }
 
-  /// Returns the item that will probably be popped `ahead` pops from now, or null.
+  /// Returns the item that will probably be popped after `ahead` other items, or null if that item
+  /// is not known.
   const Item* peek(std::size_t ahead) const {
     if (popped_ == heap_index || ahead >= run_[popped_].size()) return nullptr;
     return &run_[popped_][ahead].item;

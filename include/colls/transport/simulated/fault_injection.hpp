@@ -9,8 +9,9 @@
 
 namespace colls {
 
-// Returns the arrival time of a message, which is `time` plus a random delay. The messages of a
-// connection keep their order.
+// Returns the time at which a message arrives that would arrive at `time` without faults. In a run
+// with a fault plan, adds a random delay, holds the message back while the connection is stalled,
+// and keeps the messages of the connection in order.
 inline simulated::ticks simulated_world::enforce_order(int source, int dest, ticks time) {
   if (!has_plan_) return time;
   simulated::connection_states::connection_state& state = connections_->between(source, dest);
@@ -64,7 +65,9 @@ inline bool simulated_world::corrupts(simulated_transport& sender) {
   return false;
 }
 
-// Handles the event `due` if its rank is dead or frozen. Returns false if the rank is neither.
+// Defers the event `due` if the rank is frozen. Otherwise counts the event, which may inject
+// faults, and then drops it if the rank is dead. Returns false if the caller must still handle the
+// event.
 inline bool simulated_world::intercept(const event& due, simulated_transport& rank) {
   if (now_ < rank.frozen_until_) {
     event later = due;
@@ -126,7 +129,8 @@ inline void simulated_world::apply_pending_faults() {
   }
 }
 
-// Ends a rank, or isolates it from the others.
+// Puts a rank into `state`, which ends the rank or isolates it from the others. Schedules the times
+// at which other ranks find this out.
 inline void simulated_world::end_rank(int rank, simulated::rank_state state) {
   connections_->state_of(rank) = state;
   if (state != simulated::rank_state::isolated) {
@@ -138,7 +142,8 @@ inline void simulated_world::end_rank(int rank, simulated::rank_state state) {
     if (other == rank) continue;
     if (state == simulated::rank_state::killed) {
       if (!connections_->detect_failure(other, rank)) continue;
-      // The peer sees the end of the stream only after all bytes that the rank had sent.
+      // The other rank sees the end of the stream only after all bytes that the ended rank had
+      // sent.
       const ticks last = std::max(now_, connections_->between(rank, other).last_arrival);
       report_loss(other, rank, last + network_.latency(rank, other), "its process has ended");
     } else {
@@ -153,14 +158,15 @@ inline void simulated_world::end_rank(int rank, simulated::rank_state state) {
   }
 }
 
-// Schedules the time at which `rank` finds out that its connection to `peer` is dead, because its
-// keep-alive probes stay unanswered.
+// If `rank` is connected to `peer`, schedules the time at which `rank` finds the connection dead,
+// because its keep-alive probes stay unanswered.
 inline void simulated_world::detect_loss(int rank, int peer) {
   if (connections_->detect_failure(rank, peer))
     report_loss(rank, peer, now_ + idle_timeout, "it is cut off");
 }
 
-// Schedules the time at which `rank` finds out that `peer` is unreachable.
+// Schedules a control message by which `rank` finds out at `time` that `peer` has failed. `detail`
+// describes the failure.
 inline void simulated_world::report_loss(int rank, int peer, ticks time, const char* detail) {
   control_message& msg = control_pool_.take();
   msg.type = control_message::kind::lost;
@@ -171,8 +177,9 @@ inline void simulated_world::report_loss(int rank, int peer, ticks time, const c
   push(time, event::kind::control_arrived, rank, &msg);
 }
 
-// Broadcasts a failure through the store (the key-value service of the job), unless the plan has no
-// store. An isolated rank cannot reach the store either.
+// Sends a failure to all reachable ranks except `source` through the store (the key-value service
+// of the job). Does nothing if the plan has no store, or if `source` is isolated and cannot reach
+// the store.
 inline void simulated_world::broadcast_failure(int source, const failure& reason,
                                                std::uint32_t communicator) {
   if (!plan_.store || connections_->state_of(source) == simulated::rank_state::isolated) return;

@@ -11,8 +11,8 @@
 namespace colls::simulated {
 
 /// A fault of `rank`, injected just before the `event`-th event of this rank. Events are numbered
-/// from 1. An event is a send or receive that the rank starts, or a message, a control message or
-/// the end of a send that reaches the rank.
+/// from 1. An event is a send or receive that the rank starts, the arrival of a message or control
+/// message at the rank, or the end of one of its transmissions.
 struct fault {
   enum class kind : std::uint8_t {
     kill,            // the rank's process ends, and connected peers see the end of the stream
@@ -25,7 +25,7 @@ struct fault {
     flip,            // a bit of the rank's `event`-th message flips, so that its checksum is wrong
     cancel,          // the rank cancels the operation in flight
     destroy,         // the rank destroys its communicator
-    wrong_argument,  // from the start, the rank passes a different `argument` than other ranks
+    wrong_argument,  // the rank always passes a different `argument` than the other ranks
   };
   enum class argument : std::uint8_t { count, root, op, type, order, algorithm };
 
@@ -39,17 +39,17 @@ struct fault {
   friend bool operator==(const fault&, const fault&) = default;
 };
 
-/// All faults of a run.
+/// All faults of a run, and the settings of the plan.
 ///
 /// The text form has one statement per line, or several statements separated by `;`. A `#` begins a
-/// comment:
+/// comment. These are examples of all statements:
 /// ```
 /// kill 2 @17            half_open 2 @17      isolate 2 @17     cancel 2 @17     destroy 2 @17
 /// freeze 2 @17 3s       cut 2>3 @17          cut 2-3 @17       clog 2>3 @17 2s  flip 2 @5
 /// wrong_argument 2 count|root|op|type|order|algorithm
-/// delay 5us             # each message is delayed at random, by at most this time
-/// pieces                # a message arrives in pieces
-/// eager 0               # the eager limit in bytes
+/// delay 5us             # delays each message by a random time of at most 5 us
+/// pieces                # messages arrive in pieces
+/// eager 0               # sets the eager limit in bytes
 /// no_store              # there is no store, so only connections report failures
 /// ```
 struct fault_plan {
@@ -63,7 +63,7 @@ struct fault_plan {
 
   bool empty() const { return *this == fault_plan(); }
   /// Returns whether the plan may make an operation fail. Faults that only delay a rank or its
-  /// messages cannot.
+  /// messages make no operation fail.
   bool is_fatal() const {
     for (const fault& entry : faults) {
       if (entry.type != fault::kind::clog && entry.type != fault::kind::freeze) return true;
@@ -83,7 +83,8 @@ inline constexpr const char* fault_names[] = {"kill",   "half_open", "isolate", 
 inline constexpr const char* argument_names[] = {"count", "root",  "op",
                                                  "type",  "order", "algorithm"};
 
-/// Parses the tokens of one statement of a plan. Throws std::invalid_argument on errors.
+/// A parser for the tokens of one statement of a plan. Its functions throw std::invalid_argument if
+/// the statement is invalid.
 class statement {
  public:
   explicit statement(std::string_view text) : all_(text), rest_(text) {}
@@ -195,8 +196,8 @@ inline std::string duration_text(ticks length) {
 
 }  // namespace detail
 
-/// Parses the text form. Throws std::invalid_argument with a message that quotes the invalid
-/// statement.
+/// Parses the text form of a plan. Throws std::invalid_argument with a message that quotes the
+/// invalid statement.
 inline fault_plan fault_plan::parse(std::string_view text) {
   fault_plan result;
   while (!text.empty()) {

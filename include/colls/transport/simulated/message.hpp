@@ -20,8 +20,8 @@ struct message;
 
 /// The state of a send operation.
 struct outgoing : key_table_node {
-  /// A `waiting` send is in a table of its rank until its receive is posted. A `transmitting` send
-  /// is in a list of its rank while its bytes leave the rank.
+  /// A `waiting` send is in a table of the sending rank until its receive is posted. A
+  /// `transmitting` send is in a list of the sending rank while its bytes leave that rank.
   enum class stage : std::uint8_t { idle, waiting, transmitting };
 
   operation_record* record = nullptr;
@@ -46,8 +46,8 @@ struct outgoing : key_table_node {
   }
 };
 
-/// A message in flight, or a message that waits at its receiver for its receive. Its key names the
-/// sender. An RTS is a message without bytes.
+/// A message that is in flight, or that waits at its receiver until a receive is posted. `key.peer`
+/// is the sender. An RTS is a message without bytes.
 struct message final : unexpected_message {
   simulated_transport* sender = nullptr;
   std::int32_t dest = -1;
@@ -58,18 +58,18 @@ struct message final : unexpected_message {
   tag_matcher::block copy;  // a copy of the bytes, after the send has ended
   ticks tail = 0;           // the time when the last byte leaves the current link
   ticks port = 0;           // the transfer time at a rank's port
-  int hops = 0;             // the number of links inside the network
+  int hops = 0;             // the number of links inside the network on the route
   int hop = 0;              // the number of links that the message has passed
   std::size_t filled = 0;   // the number of bytes delivered piece by piece
-  std::uint32_t trace = 0;  // the number of its record in the trace, from 1; 0 without a trace
+  std::uint32_t trace = 0;  // its record's number in the trace, from 1; 0 without a trace
   bool is_rts = false;
   bool is_repeated_rts = false;  // an RTS of a collective's message that has waited long for a CTS
   bool is_queued = false;        // an RTS that waits at the receiver for a receive
   bool is_cleared = false;       // a point-to-point message for which a CTS was sent
   bool is_lost = false;          // the message will not arrive, for example because its sender died
   bool is_corrupted = false;
-  bool is_transmitting = false;  // the event of the end of its transmission is still to come
-  bool is_released = false;      // received during transmission, because the sender was frozen
+  bool is_transmitting = false;  // the event that ends its transmission is still to come
+  bool is_released = false;      // released during transmission, because the sender was frozen
 
   /// Discards the message on behalf of the receiver.
   void drop() override;

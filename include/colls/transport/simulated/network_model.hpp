@@ -18,7 +18,8 @@ namespace colls::simulated {
 
 namespace detail {
 
-/// Parses all of `text` as a number. Returns false if `text` is not a number.
+/// Parses all of `text` as a number, and stores the number in `number`. Returns false if `text` is
+/// not a number.
 template <class Number>
 bool parse_number(std::string_view text, Number& number) {
   const char* const end = text.data() + text.size();
@@ -44,7 +45,7 @@ inline std::string_view next_part(std::string_view& text, char separator) {
 /// - `fat_tree:16` or `fat_tree:16:4`: each leaf switch connects 16 ranks and has 16 or 4 uplinks,
 ///   one to each spine switch. The destination rank of a message selects the spine switch.
 /// - `torus:8x8x4`: a torus with one rank at each point. A message travels along one dimension
-///   after another, in the shorter direction around each.
+///   after another, in the shorter direction around each dimension.
 struct topology {
   enum class shape : std::uint8_t { flat, nodes, fat_tree, torus };
 
@@ -89,11 +90,12 @@ struct topology {
   }
 };
 
-/// The parameters of the LogGP model. A rank sends its messages one after another. Each takes the
-/// overhead plus its size divided by the bandwidth. After the latency, the receiver accepts
-/// messages one after another, and each takes the overhead. Links are full duplex. The bytes of a
-/// message are pipelined through all links of its route, and wait at a busy link. Each switch or
-/// hop after the first adds a tenth of the latency.
+/// The parameters of the network, which follow the LogGP model. A rank sends its messages one after
+/// another. Sending a message takes the overhead plus the size of the message divided by the
+/// bandwidth. The message reaches the receiver after the latency. The receiver accepts messages one
+/// after another, and accepting a message takes the overhead. Links are full duplex. The bytes of a
+/// message are pipelined through all links of its route, and wait at links that are busy. Each link
+/// inside the network after the first one adds a tenth of the latency.
 struct network_settings {
   double latency_us = 1;
   double overhead_us = 0.1;
@@ -135,7 +137,8 @@ class network {
     }
   }
 
-  /// Returns the number of links inside the network, which do not include the ports of the ranks.
+  /// Returns the number of links inside the network. The ports of the ranks, which connect each
+  /// rank to the network, are not counted.
   std::size_t links() const { return static_cast<std::size_t>(links_); }
   ticks overhead() const { return overhead_; }
   ticks hop() const { return hop_; }
@@ -185,8 +188,8 @@ class network {
   }
 
  private:
-  // The maximum duration. It is longer than any deadline, yet many such durations can be added
-  // without overflow.
+  // The longest duration in ticks. It is longer than any deadline, yet many such durations can be
+  // added without overflow.
   static constexpr double max_ticks = 1e16;
 
   static std::size_t index(std::int64_t number) { return static_cast<std::size_t>(number); }
@@ -204,8 +207,9 @@ class network {
     return d == 0 ? 1 : d == 1 ? wiring_.extent[0] : wiring_.extent[0] * wiring_.extent[1];
   }
   int coordinate(int rank, int d) const { return rank / stride(d) % wiring_.extent[d]; }
-  // Returns the number of steps along dimension `d` in the shorter direction, negative for steps
-  // downwards. The direction is upwards if both directions are equally long.
+  // Returns the number of steps from `source` to `dest` along dimension `d` in the shorter
+  // direction, negative for steps downwards. The direction is upwards if both directions are
+  // equally long.
   int distance(int source, int dest, int d) const {
     const int points = wiring_.extent[d];
     const int up = (coordinate(dest, d) - coordinate(source, d) + points) % points;

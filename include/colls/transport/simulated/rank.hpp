@@ -76,8 +76,9 @@ inline simulated::message& simulated_transport::make_message(outgoing& send) {
   return msg;
 }
 
-// Transmits a message after the previous messages of the rank. Returns true if the send has already
-// completed.
+// Transmits the message of `send` after the earlier messages of the rank. `is_cleared` says that
+// the message answers a CTS. If `may_end` is true and the transmission takes no time, completes the
+// send and returns true. Otherwise returns false.
 inline bool simulated_transport::transmit(outgoing& send, bool may_end, bool is_cleared) {
   const simulated::network& network = world_.network_;
   message& msg = make_message(send);
@@ -110,7 +111,7 @@ inline bool simulated_transport::transmit(outgoing& send, bool may_end, bool is_
   return false;
 }
 
-// Copies the payload, so that the sender's buffer is no longer accessed.
+// Copies the payload of a message, so that the sender's buffer is no longer accessed.
 inline void simulated_transport::copy_payload(message& msg) {
   if (world_.phantom_ || msg.size == 0 || msg.is_released) return;
   msg.copy = matcher_.acquire_scratch(msg.size);
@@ -130,7 +131,7 @@ inline void simulated_transport::handle_transmitted(message& msg) {
   world_.finish_transmission(msg);
 }
 
-// Drops a message whose rank has died before the message had left.
+// Drops a message that had not left its rank completely when that rank died.
 inline void simulated_transport::drop_unsent(message& msg) {
   if (outgoing* const send = std::exchange(msg.send, nullptr)) {
     send->msg = nullptr;
@@ -144,7 +145,8 @@ inline void simulated_transport::remove_transmitting(outgoing& send) {
   if (send.next != nullptr) send.next->prev = send.prev;
 }
 
-// Withdraws a send. A message in transmission continues from a copy of its bytes.
+// Withdraws a send. If its message is in transmission, the transmission continues from a copy of
+// the bytes.
 inline void simulated_transport::withdraw(outgoing& send) {
   message* const msg = std::exchange(send.msg, nullptr);
   if (send.progress == outgoing::stage::transmitting) {
@@ -167,8 +169,9 @@ inline void simulated_transport::withdraw(outgoing& send) {
   send.progress = outgoing::stage::idle;
 }
 
-// Transmits the message of a send for which the receiver has sent a CTS. The short messages behind
-// it follow, because they have waited only to keep their order.
+// Transmits the message of `send`, for which the receiver has sent a CTS. For a collective, also
+// transmits the short messages with the same key behind it, because they have waited only to keep
+// the order.
 inline void simulated_transport::handle_cts(outgoing& send) {
   const message_key key = send.key;
   const bool is_direct = key.is_point_to_point();
@@ -183,7 +186,7 @@ inline void simulated_transport::handle_cts(outgoing& send) {
 }
 
 // Sends a repeated RTS, which only tells the receiver the length of a long message that has waited
-// for a while. The repeated RTS leaves after all messages that were sent before.
+// for a while. The repeated RTS leaves after all messages that the rank has sent before.
 inline void simulated_transport::repeat_rts(outgoing& send) {
   send.rts_repeated = true;
   message& msg = make_message(send);
@@ -219,7 +222,7 @@ inline bool simulated_transport::start(posted_receive& receive) {
   return true;
 }
 
-// Sends a CTS for the long message that waits for this receive, if there is one.
+// If the peer has a long message that waits for this receive, sends a CTS for the message.
 inline void simulated_transport::clear_waiting_send(posted_receive& receive) {
   simulated_transport& peer = world_[receive.key.peer];
   message_key peer_key = receive.key;
@@ -230,9 +233,9 @@ inline void simulated_transport::clear_waiting_send(posted_receive& receive) {
   peer.handle_cts(*send);
 }
 
-// Answers the RTS `msg` of a long point-to-point message for a receive in the list of the matcher.
-// If the message does not fit the receive, removes the receive from the list and returns true,
-// because the receive has failed. Otherwise returns false.
+// Answers `msg`, the RTS of a long point-to-point message that matches `receive`. The receive must
+// be in the queue of the matcher. If the message fits the receive, sends a CTS and returns false.
+// Otherwise removes the receive from the queue and returns true, because the receive has failed.
 inline bool simulated_transport::send_cts(posted_receive& receive, message& msg) {
   outgoing* const send = msg.send;
   simulated_transport& peer = *msg.sender;
@@ -286,9 +289,10 @@ inline void simulated_transport::handle_accepted(message& msg) {
   matcher_.add_unexpected(msg);
 }
 
-// Delivers a message to a receive that is not in the list of the matcher. Returns false if the
-// message and the receive belong to different calls. The receive is then put into the list and
-// waits for the failure of the communicator, which names both calls.
+// Delivers a message to a receive that is not in the queue of the matcher. Returns true if the
+// receive is then done, with or without an error. If the message and the receive belong to
+// different calls, puts the receive into the queue and returns false. The receive then waits until
+// the communicator fails with a reason that names both calls.
 inline bool simulated_transport::deliver(posted_receive& receive, message& msg) {
   receive.ec = matcher_.check(receive, msg.key.peer, msg.size, msg.hash);
   if (!receive.ec) {
@@ -312,7 +316,7 @@ inline bool simulated_transport::deliver(posted_receive& receive, message& msg) 
   return false;
 }
 
-// Delivers a part of the message now and the rest piece by piece, as plans with `pieces` demand. A
+// Delivers a message to a receive piece by piece, beginning now, as plans with `pieces` demand. A
 // reduction runs only after the last piece.
 inline void simulated_transport::start_piecewise(posted_receive& receive, message& msg) {
   if (matcher_.check(receive, msg.key.peer, msg.size, msg.hash)) {
@@ -363,8 +367,9 @@ inline void simulated_transport::handle_rts(message& msg) {
   }
 }
 
-// Compares the length of a waiting message with the length of its receive. Without this check, a
-// mismatch would leave both the send and the receive waiting.
+// Compares the length of a long message that waits at its sender with the length of the receive for
+// which it waits. If the lengths differ, the communicator fails. Without this check, the send and
+// the receive would both wait.
 inline void simulated_transport::handle_repeated_rts(message& msg) {
   if (matcher_.inspect(msg.key, msg.hash)) {
     posted_receive* const receive = matcher_.first(msg.key);
@@ -458,8 +463,9 @@ inline void simulated_transport::revoked(communicator_state& communicator, const
   }
   if (world_.is_dead(rank())) return;
   if (reporter < 0 && world_.has_plan_) world_.broadcast_failure(rank(), reason, communicator.id());
-  // Without a fault plan control messages always arrive, so the rank that reports the failure sends
-  // it to all ranks. With a plan every rank forwards the failure to its connected peers.
+  // Without a fault plan control messages always arrive, so only the rank that first reports the
+  // failure sends it to all ranks. With a plan every rank forwards the failure to its connected
+  // peers.
   if (reporter >= 0 && !world_.has_plan_) return;
   for (int i = 0; i < communicator.size(); ++i) {
     const int peer = communicator.world_rank(i);
@@ -517,8 +523,9 @@ inline void simulated_transport::send_connection_control(int peer, control_messa
   send_control(peer, std::move(msg));
 }
 
-// Records the last collective for which a message of a peer has arrived. In a run with a fault
-// plan, reports on silent ranks (those that do not answer) contain this information.
+// In a run with a fault plan, records that a message of the collective with this key has arrived
+// from `key.peer`. Reports on silent ranks (those that do not answer) contain the last such
+// collective.
 inline void simulated_transport::record_collective(const message_key& key, std::uint64_t hash) {
   if (!world_.has_plan_ || hash == 0) return;
   simulated::connection_states::connection_state& state =

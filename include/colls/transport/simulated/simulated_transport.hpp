@@ -21,11 +21,11 @@ namespace colls {
 
 class simulated_world;
 
-/// One rank of a `simulated_world`. A message up to the eager limit is sent at once and waits at
-/// the receiver for its receive. A longer message is sent when its receive is posted, after a CTS
-/// (clear to send) that takes no time. A long point-to-point message is first announced by an RTS
-/// (request to send). Ranks interact only through messages and control messages, each of which
-/// arrives at its own virtual time.
+/// One rank of a `simulated_world`. A message up to the eager limit is sent at once, and waits at
+/// the receiver until a receive is posted. A longer message is sent when its receive is posted,
+/// after a CTS (clear to send) that takes no time. A long point-to-point message is first announced
+/// by an RTS (request to send). Apart from that, ranks interact only through messages and control
+/// messages, each of which arrives at its own virtual time.
 class simulated_transport final : failure_hooks, payload_writer {
  public:
   static constexpr bool consumes = true;
@@ -42,14 +42,14 @@ class simulated_transport final : failure_hooks, payload_writer {
   tag_matcher& matching() { return matcher_; }
   run_queue& queue() { return queue_; }
   inline time_point now() const;
-  /// Schedules a timer for the deadlines of operations that were started, and an event that runs
-  /// the posted completions.
+  /// Schedules a timer for the deadlines of the operations in flight, and an event that runs the
+  /// posted completions.
   inline void wake_driver();
   simulated_world& driver() { return world_; }
   inline int node_of(int rank) const;
   task<> close(time_point) { co_return; }
-  /// Returns whether messages have lengths but no bytes (a phantom run). No buffer is accessed in
-  /// such a run.
+  /// Returns whether this is a phantom run, in which messages have lengths but no bytes and no
+  /// buffer is accessed.
   inline bool is_phantom() const;
 
   using send_operation = queued_send<simulated_transport, simulated::outgoing>;
@@ -121,8 +121,8 @@ class simulated_transport final : failure_hooks, payload_writer {
     send_revoke(peer, reason.communicator, reason);
   }
 
-  // The length of the longest chain of dependent messages that has arrived in a lane (one of the
-  // concurrent parts) of a call.
+  // The longest chain of dependent messages that has arrived in one lane (one of the concurrent
+  // parts) of a call.
   struct chain {
     std::uint64_t sequence = 0;
     std::uint16_t lane = 0;
@@ -161,10 +161,10 @@ class simulated_transport final : failure_hooks, payload_writer {
   ticks frozen_until_ = 0;
 };
 
-/// The ranks of a simulated world, and their driver (event loop): a discrete-event simulation on
-/// one thread. Virtual time advances from event to event and no clock is read. The same seed, fault
-/// plan and calls therefore give the same run. The state of a rank does not grow with the number of
-/// ranks.
+/// The ranks of a simulated world, and their driver (event loop), which is a discrete-event
+/// simulation on one thread. Virtual time advances from event to event, and no clock is read. The
+/// same seed, fault plan and calls therefore give the same run. The state of a rank does not grow
+/// with the number of ranks.
 class simulated_world {
  public:
   struct settings {
@@ -175,12 +175,14 @@ class simulated_world {
     bool traced = false;
   };
 
-  /// An interface that applies faults of the plan to the programs that run on the ranks.
+  /// The interface through which the world applies faults of the plan to the programs that run on
+  /// the ranks.
   class fault_handler {
    public:
-    /// Applies a fault. Called outside of the rank's own events. After `kill` and `half_open` the
-    /// rank makes no more progress, so its program may be destroyed. For `cancel` and `destroy`,
-    /// the program must drop its operation or its communicator.
+    /// Applies a fault of the kind `kill`, `half_open`, `cancel` or `destroy`. Called while no
+    /// event of the rank is being handled. After `kill` and `half_open` the rank makes no more
+    /// progress, so its program may be destroyed. For `cancel` and `destroy`, the program must drop
+    /// its operation or its communicator.
     virtual void handle(const simulated::fault& fault) = 0;
 
    protected:
@@ -202,15 +204,15 @@ class simulated_world {
 
   simulated::ticks time() const { return now_; }
   /// Returns the number of messages sent. `bytes` returns their total size. `rounds` returns the
-  /// length of the longest chain of messages in which a rank sent each message after it had
-  /// received the previous one in the same lane.
+  /// length of the longest chain of messages in one lane in which each message was sent after its
+  /// sender had received the previous message of the chain.
   std::uint64_t messages() const { return messages_; }
   std::uint64_t bytes() const { return bytes_; }
   std::uint32_t rounds() const { return rounds_; }
   void reset_counters();
   const std::vector<simulated::message_trace>& trace() const { return trace_; }
-  /// Returns the number of expired timers for announcements and deadlines, which is 0 in a run
-  /// without delays.
+  /// Returns the number of timers for announcements and deadlines that have expired. The number is
+  /// 0 in a run without delays.
   std::uint64_t overdue() const { return overdue_; }
   /// Returns the number of messages and control messages in flight.
   std::size_t in_flight() const { return message_pool_.used() + control_pool_.used(); }
@@ -238,8 +240,9 @@ class simulated_world {
   void enter() {}
   void leave() {}
 
-  /// Handles events until `is_done()` returns true. Returns false if no event is left. In a run
-  /// with fatal faults, the expiry of a timer counts as an event.
+  /// Handles events until `is_done()` returns true, and then returns true. Returns false if no
+  /// event is left before that. In a run with fatal faults, the expiry of a timer counts as an
+  /// event.
   template <class Predicate>
   bool run_until(const Predicate& is_done) {
     while (!is_done()) {
@@ -329,7 +332,7 @@ class simulated_world {
   std::uint64_t seed_;
   bool phantom_;
   bool traced_;
-  bool has_plan_;                       // the plan is not empty; connections and events are tracked
+  bool has_plan_;                       // there is a plan, so connections and events are tracked
   bool waits_for_deadlines_;            // the plan has fatal faults
   std::vector<ticks> link_busy_until_;  // indexed by the link inside the network
   ticks now_ = 0;

@@ -14,7 +14,7 @@ struct message_trace {
   int dest = -1;
   std::uint64_t sequence = 0;
   std::uint16_t lane = 0;
-  std::uint32_t round = 0;  // the position in the longest chain of messages that ends here, from 1
+  std::uint32_t round = 0;  // the length of the longest chain of messages that ends here
   std::size_t size = 0;
   const std::byte* data = nullptr;  // the address of the bytes at the sender
   bool folded = false;              // the receiver has reduced the message instead of copying it

@@ -96,8 +96,8 @@ inline bool simulated_world::step() {
   const event* const nearest = events_.peek(4);
   if (nearest == nullptr || nearest->type != event::kind::arrived) return;
   const auto* const msg = static_cast<const message*>(nearest->subject);
-  // A receive lies inside its coroutine frame, so the memory before and after the receive is
-  // prefetched too.
+  // A receive lies inside the frame of the coroutine that awaits it, so the memory before and after
+  // the receive is prefetched too.
   prefetch_lines(ranks_[nearest->rank].matcher_.receives().bucket_head(msg->key), 512, 512);
 }
 
@@ -146,8 +146,9 @@ inline void simulated_world::idle(unsigned) {
     throw std::logic_error("nothing will ever happen:\n" + waiting_report());
 }
 
-// Runs the first timer that is due by `max_time` and was not replaced. Returns false if there is no
-// such timer.
+// Handles the earliest timer that expires at or before `max_time`. Skips timers that were replaced,
+// and timers of ranks that are dead, are frozen or have no operation in flight. Returns false if no
+// timer was handled.
 inline bool simulated_world::next_timer(ticks max_time) {
   while (!timers_.empty() && timers_.front().time <= max_time) {
     const timer first = timers_.front();
@@ -236,9 +237,9 @@ inline void simulated_world::handle_hop(message& msg) {
   }
 }
 
-// Handles the arrival of a message. Returns true if the receiver accepts the message now. Otherwise
-// the message is lost, or waits for the port or the receiver. If the port was free, the last byte
-// had arrived one overhead before this event.
+// Handles the arrival event of a message, which is one overhead later than the arrival of its last
+// byte at a free port. Returns true if the receiver accepts the message now. Otherwise the message
+// is lost and released, or waits until the port and the receiver are free.
 inline bool simulated_world::handle_arrival(message& msg) {
   simulated_transport& rank = ranks_[msg.dest];
   if (msg.is_rts && !msg.is_repeated_rts) return true;
@@ -279,8 +280,8 @@ inline void simulated_world::discard(const event& due) {
     return;
   }
   auto& msg = *static_cast<message*>(due.subject);
-  // A message that passes links inside the network may have two events, so the `transmitted` event
-  // alone does not release it.
+  // A message that passes links inside the network may have a second event in the queue, so its
+  // `transmitted` event must not release it.
   if (due.type == event::kind::transmitted && msg.hops > 0 && !msg.is_released) {
     msg.is_transmitting = false;
   } else if (due.type == event::kind::transmitted) {

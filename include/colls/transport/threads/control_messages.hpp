@@ -14,9 +14,9 @@
 namespace colls::threads {
 
 /// A control message other than a goodbye. An announcement tells a peer that the sender waits for
-/// it, and a report contains the state of the sender. A dispute contains the fingerprint of the
-/// sender's call after a mismatch, and a revocation contains the reason why a communicator has
-/// failed.
+/// that peer, and a report contains the state of the sender. A dispute contains the fingerprint
+/// (the arguments) of the sender's call after a mismatch, and a revocation contains the reason why
+/// a communicator has failed.
 struct control_message final : inbox_entry {
   inbox* return_inbox = nullptr;  // the inbox of the sender, which reuses the message
   message_key key;                // its `peer` is the sender
@@ -32,9 +32,9 @@ struct goodbye_message final : inbox_entry {
   bool is_broken = false;  // whether the sender has failed for lack of memory
 };
 
-/// The sender of the control messages of one rank. A receiver gives each message back, and the
-/// sender reuses it. Announcements and reports are dropped if there is no memory for them, because
-/// the sender repeats them later.
+/// The sender of the control messages of one rank. The receiver of a message gives it back, and
+/// this rank reuses it. If there is no memory for an announcement or a report, the message is
+/// dropped, because the rank repeats it later.
 class control_messages {
  public:
   control_messages(inboxes& world_inboxes, int rank)
@@ -57,7 +57,7 @@ class control_messages {
     msg->state = state;
     post(peer, *msg);
   }
-  /// Returns false if there is no memory for the message.
+  /// Sends the fingerprint `print` to `peer`. Returns false if there is no memory for the message.
   [[nodiscard]] bool dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
                              const fingerprint& print) {
     control_message* const msg = prepare(inbox_entry::kind::dispute);
@@ -67,7 +67,8 @@ class control_messages {
     post(peer, *msg);
     return true;
   }
-  /// Returns false if there is no memory for the message.
+  /// Tells `peer` that the communicator has failed. Returns false if there is no memory for the
+  /// message.
   [[nodiscard]] bool revoke(int peer, std::uint32_t communicator, const failure& reason) {
     control_message* const msg = prepare(inbox_entry::kind::revoke);
     if (msg == nullptr) return false;
@@ -85,7 +86,7 @@ class control_messages {
     inboxes_[peer].put(last);  // has no effect if the peer has left too
   }
 
-  /// Takes back a message that a receiver has given back, so that this rank can reuse it.
+  /// Keeps a message that its receiver has given back, so that this rank can reuse it.
   void recycle(control_message& msg) noexcept { pool_.give(msg); }
   /// Gives a received message back to its sender.
   static void give_back(control_message& msg) noexcept {
@@ -94,7 +95,7 @@ class control_messages {
   }
 
  private:
-  // Returns null if there is no memory for the message.
+  // Returns a message of the kind `type` from this rank, or null if there is no memory for it.
   control_message* prepare(inbox_entry::kind type) noexcept {
     try {
       control_message& msg = pool_.take();

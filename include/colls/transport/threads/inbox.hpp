@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The inbox of a rank: a queue that other threads write to. The thread of the rank sleeps while its
-// inbox is empty.
+// The inbox of a rank: a queue to which other threads write. The thread of the rank can sleep while
+// its inbox is empty.
 
 #include <colls/base/clock.hpp>
 
@@ -29,7 +29,7 @@ struct inbox_entry {
     dispute,
     revoke,
     processed,  // a control message returns to its sender for reuse
-    goodbye,    // the last entry that its sender puts
+    goodbye,    // the last entry that the sender puts
   };
 
   kind type{};
@@ -53,8 +53,8 @@ class inbox {
       entry.next_entry = last;
     } while (!last_.compare_exchange_weak(last, &entry, std::memory_order_seq_cst,
                                           std::memory_order_relaxed));
-    // The consumer sleeps only while the inbox is empty, so only the first entry of a batch wakes
-    // it.
+    // The consumer sleeps only while the inbox is empty, so only an entry that is put into an empty
+    // inbox must wake the consumer.
     if (last == nullptr && asleep_.load(std::memory_order_seq_cst) != 0) wake();
     return true;
   }
@@ -71,8 +71,8 @@ class inbox {
     return reversed(last_.exchange(&closed_, std::memory_order_acq_rel));
   }
 
-  /// Sleeps until an entry is put into the inbox, but at most for `max_duration`. May return
-  /// earlier.
+  /// Sleeps until an entry is put into the inbox, but at most for `max_duration`. May also return
+  /// earlier without a reason.
   void sleep(time_point max_duration) noexcept {
     asleep_.store(1, std::memory_order_seq_cst);
     if (last_.load(std::memory_order_seq_cst) == nullptr) {
@@ -103,7 +103,8 @@ class inbox {
     return first;
   }
 
-  // This member begins a cache line, so that writes of other threads do not slow other data down.
+  // This member begins a cache line, so that writes by other threads do not slow down accesses to
+  // the data before it.
   alignas(64) std::atomic<inbox_entry*> last_ = nullptr;
   std::atomic<std::uint32_t> asleep_ = 0;
   inbox_entry closed_;

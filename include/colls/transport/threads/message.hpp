@@ -14,8 +14,8 @@
 namespace colls::threads {
 
 /// A message in flight. The sender creates the message, the receiver returns it, and the sender
-/// reuses it. The receiver reads the sender's bytes only between a successful `claim` and
-/// `return_to_sender`. The sender may release its bytes only after the message was returned or
+/// reuses it. The receiver reads the bytes of the message only between a successful `claim` and
+/// `return_to_sender`. The sender may release these bytes only after the message was returned or
 /// after a successful `try_cancel`.
 struct message final : unexpected_message, inbox_entry {
   enum class stage : std::uint8_t { available, claimed, done, cancelled };
@@ -32,7 +32,7 @@ struct message final : unexpected_message, inbox_entry {
   void* owner = nullptr;
   const std::byte* data = nullptr;
   tag_matcher::block copy;         // the bytes of a buffered message
-  tag_matcher* matcher = nullptr;  // the receiver's matcher, while it keeps the message
+  tag_matcher* matcher = nullptr;  // the receiver's matcher, while the message is queued there
   std::error_code result;          // set by the receiver
   cancel_notice cancellation;
 
@@ -41,11 +41,11 @@ struct message final : unexpected_message, inbox_entry {
   message& operator=(const message&) = delete;
   ~message() { std::free(copy.memory); }
 
-  /// Claims the message for the receiver. Returns false if the sender has cancelled the message;
-  /// the receiver then finds a `cancel_notice` in its inbox.
+  /// Claims the message for the receiver. Returns false if the sender has cancelled the message. In
+  /// that case the sender also puts a `cancel_notice` into the receiver's inbox.
   bool claim() noexcept { return swap(stage::available, stage::claimed); }
   /// Cancels the message on behalf of the sender. Returns false if the receiver has claimed the
-  /// message; the receiver then returns it.
+  /// message, in which case the receiver returns it.
   bool try_cancel() noexcept { return swap(stage::available, stage::cancelled); }
   /// Waits until the receiver has stopped reading the bytes. Called by the sender.
   void await_reader() const noexcept {
@@ -68,7 +68,8 @@ struct message final : unexpected_message, inbox_entry {
   void reject(std::error_code ec) noexcept {
     if (claim()) return_to_sender(ec);
   }
-  /// Rejects the message, because the receiver's call has ended or differs from the sender's call.
+  /// Rejects a message that will never be received. The error is `mismatch` if the receiver still
+  /// has the communicator, and `closed` if the receiver has left it.
   void drop() override {
     const bool open = std::exchange(matcher, nullptr)->find(key.communicator) != nullptr;
     reject(make_error_code(open ? errc::mismatch : errc::closed));
@@ -81,7 +82,7 @@ struct message final : unexpected_message, inbox_entry {
   }
 };
 
-/// The owner of all nodes of one type that a rank has allocated. It reuses the nodes that were
+/// A pool that owns all nodes of one type that a rank has allocated, and reuses the nodes that were
 /// given back.
 template <class Node>
 class node_pool {

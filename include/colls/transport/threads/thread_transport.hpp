@@ -17,10 +17,10 @@
 
 namespace colls {
 
-/// One rank of a `thread_world`. Only one thread may use it. A receiver copies or reduces a message
-/// directly from the sender's buffer. A point-to-point message up to the eager limit is copied to a
-/// buffer, so that its sender does not wait. The threads communicate only through entries in their
-/// inboxes.
+/// One rank of a `thread_world`. Only one thread may use this object. A receiver copies or reduces
+/// a message directly from the sender's buffer. A point-to-point message up to the eager limit,
+/// however, is first copied to another buffer, so that the sender does not wait. A thread
+/// communicates with another thread by putting entries into the inbox of that thread.
 class thread_transport final : failure_hooks {
  public:
   static constexpr bool consumes = true;
@@ -85,10 +85,10 @@ class thread_transport final : failure_hooks {
     completion* done_ = nullptr;
     std::error_code ec_;
     bool waiting_ = false;
-    // Null after the receiver has returned the message. If it was returned with an error, the
-    // operation may still wait for the failure of the communicator.
+    // Null after the receiver has returned the message. If the message was returned with an error,
+    // the operation may still wait for the failure of the communicator.
     threads::message* message_ = nullptr;
-    send_operation* next_ = nullptr;  // links of the list of waiting sends
+    send_operation* next_ = nullptr;  // neighbours in the list of waiting sends
     send_operation* prev_ = nullptr;
   };
 
@@ -131,7 +131,7 @@ class thread_transport final : failure_hooks {
     depart();
     co_return;
   }
-  /// Does what `close` does, without a task. Later calls have no effect.
+  /// Leaves the world as `close` does, without a task. Later calls have no effect.
   void depart() {
     if (departed_) return;
     process(inbox_.take());
@@ -146,13 +146,13 @@ class thread_transport final : failure_hooks {
   using control_message = threads::control_message;
   using inbox_entry = threads::inbox_entry;
   static constexpr time_point tick = 50 * milliseconds;
-  /// Returns the number of bytes by which a buffered message of `size` bytes counts towards the
-  /// eager window, the limit on the buffered messages that a rank has in flight.
+  /// Returns the number of bytes that a buffered message of `size` bytes takes up in the eager
+  /// window, which limits the buffered messages that a rank has in flight.
   static constexpr std::size_t weight(std::size_t size) { return size + 64; }
 
-  // A completion that makes this rank fail, from its run queue, when memory is exhausted. Without
-  // memory a rank can neither send control messages nor keep the messages that arrive. The peers
-  // learn of the failure at once from the goodbye of the rank.
+  // A completion that is posted when memory is exhausted, and that makes this rank fail when the
+  // run queue runs it. Without memory a rank can neither send control messages nor keep the
+  // messages that arrive. The peers learn of the failure at once from the goodbye of the rank.
   struct failure_completion : completion {
     explicit failure_completion(thread_transport& transport)
         : completion(
@@ -213,8 +213,8 @@ class thread_transport final : failure_hooks {
       send.message_ = nullptr;
       msg.result = {};
       handle_returned(msg);
-      // The last control messages of the peer may explain why it has left, so they are processed
-      // first.
+      // The last control messages of the peer may explain why the peer has left, so they are
+      // processed first.
       process(inbox_.take());
       send.ec_ = matcher_.peer_left(departed_ ? rank() : peer, send.record_);
       return true;
@@ -242,8 +242,8 @@ class thread_transport final : failure_hooks {
     send.done_->post();
   }
 
-  // Cancels the message of a send. Returns false if the receiver has claimed the message; the
-  // receiver then returns it.
+  // Cancels the message of a send. Returns false if the receiver has claimed the message, in which
+  // case the receiver returns it.
   bool try_cancel(send_operation& send) {
     message& msg = *send.message_;
     if (!msg.try_cancel()) return false;
@@ -251,8 +251,8 @@ class thread_transport final : failure_hooks {
     msg.owner = nullptr;
     msg.cancellation.type = inbox_entry::kind::cancelled;
     msg.cancellation.subject = &msg;
-    // The result is ignored, because a receiver that has left does not return the message, which is
-    // then never reused.
+    // The result is ignored. If the receiver has left, it does not return the message, and the
+    // message is then never reused.
     inboxes_[send.key_.peer].put(msg.cancellation);
     return true;
   }
@@ -265,8 +265,8 @@ class thread_transport final : failure_hooks {
     remove_waiting(send);
   }
 
-  // Handles a message of this rank that its receiver has returned, because it was received,
-  // rejected or cancelled.
+  // Handles a message of this rank that is no longer with the receiver, because it was received,
+  // rejected or cancelled, or because the receiver has left.
   void handle_returned(message& msg) {
     auto* const send = static_cast<send_operation*>(std::exchange(msg.owner, nullptr));
     const std::error_code result = msg.result;
@@ -281,8 +281,8 @@ class thread_transport final : failure_hooks {
       finish(*send, {});
       return;
     }
-    // After a mismatch the send waits for the failure of the communicator, which names both calls.
-    // If the failure is already known, the send ends now.
+    // After a mismatch the send waits until the communicator fails with a reason that names both
+    // calls. If the communicator has already failed, the send fails now.
     communicator_state& communicator = *send->record_.communicator;
     if (result == errc::closed) matcher_.peer_left(send->key_.peer, send->record_);
     if (send->waiting_ && communicator.failed()) finish(*send, communicator.reason().code);
@@ -307,9 +307,10 @@ class thread_transport final : failure_hooks {
     return true;
   }
 
-  // Delivers a claimed message to a receive that is not in the list of the matcher. Returns false
-  // if the message and the receive belong to different calls. The receive is then put into the list
-  // and waits for the failure of the communicator, which names both calls.
+  // Delivers a claimed message to a receive that is not in the queue of the matcher. Returns true
+  // if the receive is then done, with or without an error. If the message and the receive belong to
+  // different calls, puts the receive into the queue and returns false. The receive then waits
+  // until the communicator fails with a reason that names both calls.
   bool deliver(posted_receive& receive, message& msg) {
     receive.ec = matcher_.check(receive, msg.key.peer, msg.size, msg.hash);
     if (!receive.ec) receive.accept(msg.data, msg.size, msg.key.peer);
@@ -422,7 +423,8 @@ class thread_transport final : failure_hooks {
   bool is_gone(int peer) const { return peer >= 0 && gone_[index(peer)]; }
   static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
 
-  // Handles the goodbye of a peer. Fails all operations that still wait for this peer.
+  // Handles the goodbye of a peer. Revokes each communicator on which an operation still waits for
+  // this peer.
   void handle_goodbye(const threads::goodbye_message& last) {
     const int peer = last.source;
     gone_[index(peer)] = true;
@@ -501,7 +503,7 @@ static_assert(consuming_transport<thread_transport>);
 static_assert(driver<thread_transport>);
 
 /// The ranks of a world, and the state that their threads share. A `thread_world` must be created
-/// before the threads and must outlive their communicators. The thread of rank r may use only
+/// before the threads, and must outlive their communicators. The thread of rank `r` may use only
 /// `world[r]`.
 class thread_world {
  public:
@@ -509,8 +511,9 @@ class thread_world {
     const int cores = detail::cores();
     for (int rank = 0; rank < size; ++rank) {
       ranks_.push_back(std::make_unique<thread_transport>(inboxes_, rank));
-      // With more ranks than cores, ranks sleep at once. A spinning rank would take the core of a
-      // rank that could work, and a yielding rank would wait behind all other programs.
+      // If there are more ranks than cores, a rank that waits sleeps at once. A spinning rank would
+      // take the core of a rank that could work, and a yielding rank would wait behind all other
+      // programs.
       ranks_.back()->spin(size <= cores ? 500 : 0);
     }
   }

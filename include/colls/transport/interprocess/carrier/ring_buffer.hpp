@@ -4,12 +4,12 @@
 
 // ring_buffer: carries frames from one process to another through memory that both have mapped.
 //
-// A frame takes a slot, which is one cache line with its own sequence number, so that a short
-// message moves a single cache line once. A longer payload lies in a ring of bytes next to the
-// slots. The writer stores the sequence number of a slot last, so the reader that sees the number
-// finds the slot and the bytes that the slot adds to the ring complete. Every cache line has one
-// writer. If checksums are enabled, a slot ends with a checksum of its contents and of the bytes
-// that it adds.
+// Each frame takes a slot, which is one cache line with its own sequence number. A short message
+// lies in its slot, so only one cache line moves from core to core. A longer payload lies in a ring
+// of bytes next to the slots. The writer stores the sequence number of a slot last. When the reader
+// sees that number, the slot and the payload bytes that belong to it are therefore complete. Each
+// cache line is written by only one of the two processes. If checksums are enabled, each slot
+// contains a checksum of the slot and of the bytes that it adds to the ring.
 
 #include <colls/base/cache_lines.hpp>
 #include <colls/os/crc32c.hpp>
@@ -25,30 +25,31 @@ namespace colls::shm {
 
 /// The number of slots.
 inline constexpr std::size_t slots = 512;
-/// The limits on the length of a ring of bytes, which is a power of two. All rings into a rank
-/// together are longer than the private cache of its core, so that bytes which the rank has read
-/// leave that cache before the writer reuses their place. A write to a cache line that another core
-/// holds would be slow. Longer rings also let ranks that share a core switch less often.
+/// The limits on the length of a ring of bytes, which is a power of two. The rings from which a
+/// rank reads are together longer than the private cache of its core. Bytes that the rank has read
+/// therefore leave that cache before the writer overwrites them, and the writer need not wait for
+/// cache lines that another core holds. Longer rings also let ranks that share a core switch less
+/// often.
 inline constexpr std::size_t min_ring_bytes = 256 * 1024;
 inline constexpr std::size_t max_ring_bytes = 2 * 1024 * 1024;
-/// The length of the longest payload in the slot itself, without a checksum.
+/// The length of the longest payload that fits into a slot without a checksum.
 inline constexpr std::size_t max_inline_bytes = 24;
-/// The length of the longest piece of a payload that one slot adds. The reader copies a piece while
-/// the writer writes the next one.
+/// The length of the longest piece into which a queued payload is split. A slot adds at most one
+/// piece to the ring. The reader copies a piece while the writer writes the next one.
 inline constexpr std::size_t max_piece_bytes = 32 * 1024;
 
 struct alignas(64) slot {
   std::atomic<std::uint32_t> number;  // the number of the slot, from 1; stored last
   std::uint32_t piece;                // the number of bytes that the slot adds to the ring
-  interprocess::header frame;         // if its kind is 0, more payload of the previous frame
+  interprocess::header frame;         // a kind of 0 means more payload of the previous frame
   std::byte data[max_inline_bytes];
 };
 static_assert(sizeof(slot) == 64);
 /// The offset of the checksum in `slot::data`.
 inline constexpr std::size_t checksum_offset = max_inline_bytes - sizeof(std::uint32_t);
 
-/// Copies bytes that a peer may be changing. Reads each byte once, so that the values that the
-/// caller checks are the values that it uses.
+/// Copies bytes that a peer may be changing at the same time. Reads each byte only once, so that
+/// values cannot change after the caller has checked them.
 [[gnu::always_inline]] inline void copy_once(void* dest, const void* source, std::size_t size) {
   // The types are unaligned, because payloads follow each other in the ring without padding.
   using word64 [[gnu::may_alias, gnu::aligned(1)]] = std::uint64_t;
@@ -66,7 +67,7 @@ inline constexpr std::size_t checksum_offset = max_inline_bytes - sizeof(std::ui
   if (size >= sizeof(word32)) copy(*reinterpret_cast<const volatile word32*>(in));
   while (size > 0) copy(*in);
 }
-/// Returns a copy made by `copy_once`.
+/// Returns a copy of `shared`, made by `copy_once`.
 template <class T>
 [[gnu::always_inline]] inline T load_once(const T& shared) {
   T copy;
@@ -74,18 +75,19 @@ template <class T>
   return copy;
 }
 
-/// The progress that the reader publishes.
+/// The numbers of slots and bytes that the reader has released. The reader writes this line, and
+/// the writer reads it to find free space.
 struct alignas(128) reader_line {
   std::atomic<std::uint64_t> slots_done;
   std::atomic<std::uint64_t> bytes_done;
 };
-/// Whether the reader sleeps and must be woken.
+/// A cache line that tells the writer whether the reader sleeps and must be woken.
 struct alignas(128) sleeper_line {
   std::atomic<std::uint32_t> asleep;
 };
 
-/// One direction of a connection, as it lies in the segment of shared memory. The ring of bytes
-/// follows.
+/// The layout of one direction of a connection in the shared memory segment. The ring of bytes
+/// follows this object.
 struct direction {
   reader_line reader;
   sleeper_line sleeper;  // whether the reader's process sleeps
@@ -93,8 +95,8 @@ struct direction {
 };
 inline constexpr std::size_t direction_bytes = round_up_to_pages(sizeof(direction));
 static_assert(min_ring_bytes % max_page_size == 0);
-/// Returns the size of the segment of a connection, which holds both directions and their rings of
-/// `ring` bytes.
+/// Returns the size of the segment of a connection, which holds both directions, each with a ring
+/// of `ring` bytes.
 constexpr std::size_t connection_bytes(std::size_t ring) { return 2 * (direction_bytes + ring); }
 
 /// Returns the length of each ring of bytes for `ranks` ranks on one host. `oversubscribed` says
@@ -110,8 +112,8 @@ constexpr std::size_t ring_bytes_for(int ranks, bool oversubscribed) {
 /// reads the other one. No function waits for the peer.
 class ring_buffer {
  public:
-  /// `checks` enables checksums of slots. `first_slot` is the number of slots that count as used
-  /// already.
+  /// `checks` enables checksums of slots. `first_slot` is the number of slots that are assumed to
+  /// have been written and read before.
   explicit ring_buffer(bool checks = false, std::uint64_t first_slot = 0)
       : inline_bytes_(checks ? checksum_offset : max_inline_bytes),
         slots_written_(first_slot),
@@ -124,10 +126,11 @@ class ring_buffer {
     for_each_mapping([](std::byte* data, std::size_t) { detail::fork_guard::remove(data); });
   }
 
-  /// Returns the length of the longest payload in a slot.
+  /// Returns the length of the longest payload that fits into a slot.
   std::size_t inline_bytes() const { return inline_bytes_; }
 
-  /// Maps a segment. `side`, which is 0 or 1, is the direction that this process writes.
+  /// Maps the segment of a connection. This process writes the direction `side`, which is 0 or 1,
+  /// and reads the other one. Returns `protocol_error` if the segment has an invalid size.
   std::error_code map(const segment& memory, int side) {
     const std::size_t half = memory.size() / 2;
     ring_bytes_ = half - direction_bytes;
@@ -152,8 +155,8 @@ class ring_buffer {
 
   // ---- writing
 
-  /// Returns the number of free bytes in the ring. Looks up the progress of the reader only if
-  /// `wanted` bytes do not fit without it.
+  /// Returns the number of bytes in the ring that this rank knows to be free. Loads the progress of
+  /// the reader only if fewer than `wanted` bytes are known to be free.
   std::size_t room(std::size_t wanted) {
     if (ring_bytes_ - (bytes_written_ - bytes_done_) < wanted) {
       bytes_done_ = out().reader.bytes_done.load(std::memory_order_acquire);
@@ -195,8 +198,8 @@ class ring_buffer {
     progressed_ = true;
   }
 
-  /// Prefetches a few of the cache lines that this rank will write next. Called while the rank
-  /// waits, because otherwise the write would have to wait for the cache lines.
+  /// Prefetches a few of the cache lines that this rank will probably write next. Called while this
+  /// rank waits, so that the next write need not wait for these cache lines.
   void prefetch_for_write() {
     for (int lines = 4; lines > 0 && prefetched_ < prefetch_end_; --lines, prefetched_ += 64) {
       prefetch_line(bytes_[0].data() + prefetched_ % ring_bytes_);
@@ -205,7 +208,7 @@ class ring_buffer {
 
   // ---- reading
 
-  /// Returns the next slot to read, or null if it has not arrived.
+  /// Returns the next slot to read, or null if the peer has not written it yet.
   const slot* front() const {
     const slot& next = in().all[slots_read_ % slots];
     return next.number.load(std::memory_order_acquire) ==
@@ -213,8 +216,8 @@ class ring_buffer {
                ? &next
                : nullptr;
   }
-  /// Returns whether the checksum of the front slot and of the bytes that it adds is right. Returns
-  /// true if checksums are not enabled.
+  /// Returns whether the checksum in `next`, which is the front slot, is right. The checksum covers
+  /// the slot and the bytes that it adds to the ring. Returns true if checksums are not enabled.
   bool is_intact(const slot& next) const {
     if (!has_checksums()) return true;
     const std::size_t piece = load_once(next.piece);
@@ -223,8 +226,9 @@ class ring_buffer {
     return piece <= ring_bytes_ - readable_ &&
            sum == checksum_of(next, slots_read_ + 1, piece, data() + readable_);
   }
-  /// Returns whether the front slot has a valid number, either the next number or the number of the
-  /// previous round. Returns true if checksums are not enabled.
+  /// Returns whether the front slot has a valid number, which is the next number or, if the peer
+  /// has not written the slot yet, the number from the previous round through the slots. Returns
+  /// true if checksums are not enabled.
   bool has_valid_number() const {
     if (!has_checksums()) return true;
     const std::uint64_t previous = slots_read_ < slots ? 0 : slots_read_ + 1 - slots;
@@ -232,19 +236,19 @@ class ring_buffer {
     return number == static_cast<std::uint32_t>(previous) ||
            number == static_cast<std::uint32_t>(slots_read_ + 1);
   }
-  /// Releases the front slot, which adds `piece` bytes to the ring. Returns false if the ring
-  /// cannot hold so many bytes.
+  /// Removes the front slot, which adds `piece` bytes to the readable bytes. Returns false and does
+  /// nothing if the ring cannot hold so many bytes.
   bool pop(std::size_t piece) {
     if (piece > ring_bytes_ - readable_) return false;
     readable_ += piece;
     ++slots_read_;
     return true;
   }
-  /// Returns the number of payload bytes that have arrived and were not taken. They lie at
+  /// Returns the number of payload bytes that have arrived and were not taken. These bytes lie at
   /// `data()`.
   std::size_t readable() const { return readable_; }
   const std::byte* data() const { return bytes_[1].data() + bytes_read_ % ring_bytes_; }
-  /// Releases `size` bytes of payload, which the writer may then overwrite.
+  /// Releases the first `size` readable bytes, so that the peer may overwrite them.
   void take(std::size_t size) {
     detail::touch_lines(bytes_[1].data() + bytes_read_ % ring_bytes_, size);
     readable_ -= size;
@@ -254,14 +258,16 @@ class ring_buffer {
       publish();
     }
   }
-  /// Publishes the progress of the reader if it has released many slots since the last time.
+  /// Publishes the progress of the reader if this rank, the reader, has released many slots since
+  /// the last publication.
   void publish_if_due() {
     if (slots_read_ - slots_published_ >= slots / 4) publish();
   }
 
   // ---- sleeping
 
-  /// Asks the peer to wake this process. Returns false if there is something to read already.
+  /// Asks the peer to wake this process after the next write. Returns false if there is something
+  /// to read already, in which case the process should not sleep.
   bool request_wake() {
     in().sleeper.asleep.store(1, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -270,7 +276,7 @@ class ring_buffer {
   /// Withdraws the request for a wake-up.
   void cancel_wake() { in().sleeper.asleep.store(0, std::memory_order_relaxed); }
   /// Returns whether the peer asks to be woken and this rank has written or read something since
-  /// the last call. Removes the peer's request.
+  /// the last call. If so, removes the peer's request.
   bool take_wake_request() {
     if (!std::exchange(progressed_, false)) return false;
     std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -281,8 +287,8 @@ class ring_buffer {
 
  private:
   bool has_checksums() const { return inline_bytes_ != max_inline_bytes; }
-  // Returns the checksum of a slot, without the checksum field, and of the bytes that the slot
-  // adds.
+  // Returns the checksum of the slot `checked_slot` with the number `number`, and of the `size`
+  // bytes at `added`, which the slot adds to the ring. The checksum field itself is left out.
   static std::uint32_t checksum_of(const slot& checked_slot, std::uint64_t number, std::size_t size,
                                    const std::byte* added) {
     constexpr std::size_t checked = offsetof(slot, data) + checksum_offset - offsetof(slot, piece);
@@ -300,12 +306,12 @@ class ring_buffer {
   direction& out() const { return *reinterpret_cast<direction*>(lines_[0].data()); }
   direction& in() const { return *reinterpret_cast<direction*>(lines_[1].data()); }
 
-  // The limit on prefetching. Up to this limit, the next payload is assumed to be as long as the
-  // last one.
+  // The largest number of bytes to prefetch after a payload. Up to this limit, the next payload is
+  // assumed to be as long as the last one.
   static constexpr std::size_t max_prefetch = 16 * 1024;
   static void prefetch_line(const std::byte* line) {
 #if defined(__x86_64__)
-    // Assembly is needed because compilers emit prefetchw only for some target processors.
+    // Inline assembly is needed because compilers emit prefetchw only for some target processors.
     // Processors without this instruction treat it as a no-op.
     __asm__ volatile("prefetchw %0" : : "m"(*line));
 #else
@@ -330,7 +336,7 @@ class ring_buffer {
   std::uint64_t slots_done_;
   std::uint64_t bytes_written_ = 0;
   std::uint64_t bytes_done_ = 0;
-  std::uint64_t prefetched_ = 0;  // lines before this offset are in the cache or on their way
+  std::uint64_t prefetched_ = 0;  // cache lines before this offset were written or prefetched
   std::uint64_t prefetch_end_ = 0;
   std::uint64_t slots_read_;
   std::uint64_t slots_published_;

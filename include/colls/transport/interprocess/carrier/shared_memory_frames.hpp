@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// shared_memory_frames: moves the frames of a connection through shared memory, from its send queue
-// to the ring buffer, and from the ring buffer to the payload target (the destination of a
+// shared_memory_frames: moves the frames of a connection from its send queue to the ring buffer in
+// shared memory, and from the ring buffer to the payload target (the destination of the current
 // payload).
 
 #include <colls/transport/interprocess/carrier/ring_buffer.hpp>
@@ -17,8 +17,8 @@ namespace colls::interprocess {
 
 static_assert(max_control_bytes <= shm::max_piece_bytes, "a control frame is one piece");
 
-/// Writes as many queued frames as the ring buffer has room for. Returns whether it has written any
-/// bytes.
+/// Writes as many queued frames as the ring buffer has room for. Returns whether anything was
+/// written.
 inline bool write_frames(shm::ring_buffer& ring, send_queue& queue) {
   bool moved = false;
   while (!queue.empty() && ring.has_slot()) {
@@ -36,7 +36,8 @@ inline bool write_frames(shm::ring_buffer& ring, send_queue& queue) {
   return moved;
 }
 
-/// Passes the payload that has arrived for the current frame to its target.
+/// Passes the payload bytes that have arrived to `target`, as far as `target` accepts them, and
+/// releases these bytes in the ring.
 inline void take_payload(shm::ring_buffer& ring, payload_target& target) {
   const std::size_t size = target.acceptable(ring.readable());
   if (size == 0) return;
@@ -44,10 +45,10 @@ inline void take_payload(shm::ring_buffer& ring, payload_target& target) {
   ring.take(size);
 }
 
-/// Takes the slot `next` off the ring. If a frame begins in the slot, calls `begin(frame,
-/// payload)`, which returns false if the connection has ended. Returns null, or a text that says
-/// what is wrong with the slot. A peer that changes the slot during the call can change nothing but
-/// the payload of a data frame.
+/// Removes `next`, the front slot, from `ring`. If a frame begins in the slot, calls `begin(frame,
+/// payload)`, which must return false if it has ended the connection. Then passes the payload of a
+/// data frame to `target`. Returns null, or a text that says what is wrong with the slot. If the
+/// peer changes the slot during the call, only the payload of a data frame can be affected.
 template <class Begin>
 const char* take_slot(shm::ring_buffer& ring, const shm::slot& next, payload_target& target,
                       Begin begin) {

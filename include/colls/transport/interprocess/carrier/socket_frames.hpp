@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// socket_frames: moves the frames of a connection through a socket, from its send queue to the
-// system, and from the system to the payload target (the destination of a payload).
+// socket_frames: moves the frames of a connection from its send queue to a socket, and from the
+// socket to the payload target (the destination of the current payload).
 
 #include <colls/driver/socket.hpp>
 #include <colls/transport/interprocess/payload_target.hpp>
@@ -17,22 +17,22 @@
 
 namespace colls::interprocess {
 
-/// The frames of a connection on a socket. Each system call moves as many bytes as the system
-/// takes, so a frame may be split anywhere.
+/// The reader and writer of the frames of a connection on a socket. Each system call moves as many
+/// bytes as the socket accepts or has, so a call may end in the middle of a frame.
 class socket_frames {
  public:
   struct progress {
     bool moved = false;
-    bool is_full = false;  // the system accepts no more bytes now
+    bool is_full = false;  // the socket accepts no more bytes for now
   };
 
-  /// Enables checksums.
+  /// Enables checksums of frames.
   void add_checksums() { header_bytes_ = sizeof(checked_header); }
   /// Returns the length of a header, including its checksums.
   std::size_t header_bytes() const { return header_bytes_; }
 
-  /// Writes as many queued bytes as the system takes. Ignores errors, because the next read reports
-  /// them, after it has found any last frame of the peer.
+  /// Writes as many queued bytes as the socket accepts. Ignores errors, because the next read
+  /// reports them after it has read the last frames of the peer.
   static progress write(int socket, send_queue& queue) {
     progress result;
     while (!queue.empty()) {
@@ -55,11 +55,11 @@ class socket_frames {
     return result;
   }
 
-  /// The length of the longest payload that `try_receive` can find.
+  /// The length of the longest payload that `try_receive` can receive.
   static constexpr std::size_t max_try_receive = 4096;
 
-  /// Writes one frame. The send queue must be empty. Returns how many bytes of the frame were
-  /// written.
+  /// Writes as much of one frame as the socket accepts. The send queue must be empty. Returns the
+  /// number of bytes written.
   std::size_t try_send(int socket, const header& frame, const_bytes message) const {
     checked_header checked;
     checked = frame;
@@ -70,8 +70,8 @@ class socket_frames {
     return sent > 0 ? static_cast<std::size_t>(sent) : 0;
   }
 
-  /// Reads the payload to its destination, and the bytes that follow into the read-ahead buffer, by
-  /// one system call. Returns the result of the system call.
+  /// Reads from the socket by one system call. Puts the rest of the current payload into `target`,
+  /// and the bytes that follow into the read-ahead buffer. Returns the result of the system call.
   ssize_t read(int socket, payload_target& target) {
     iovec parts[2];
     int count = 0;
@@ -94,13 +94,14 @@ class socket_frames {
     target.filled(room == nullptr ? sink : room, body);
     return got;
   }
-  /// Returns whether the last read filled all the space that it was given.
+  /// Returns whether the last read filled all the space that it was given. The socket may then have
+  /// more bytes.
   bool may_have_more() const { return unfilled_ == 0; }
 
-  /// Takes the frames out of the read-ahead buffer. Copies payload in that buffer to its
-  /// destination. For each frame, first calls `is_taken()`, which may take the frame by
-  /// `try_receive` and then returns true. Otherwise calls `begin(frame, payload)`, and stops if it
-  /// returns false. Returns null, or a text that says what is wrong with a frame.
+  /// Takes payload and frames out of the read-ahead buffer. Copies payload bytes to `target`. At
+  /// the beginning of each frame, calls `is_taken()`, which returns true if it has taken the whole
+  /// frame by `try_receive`. Otherwise calls `begin(frame, payload)`, and stops if that returns
+  /// false. Returns null, or a text that says what is wrong with a frame.
   template <class IsTaken, class Begin>
   const char* take(payload_target& target, IsTaken is_taken, Begin begin) {
     bool is_running = true;
@@ -132,8 +133,8 @@ class socket_frames {
     begin_ = 0;
     return nullptr;
   }
-  /// Receives the message with the header `expected` into `out` if it is the next frame and has
-  /// arrived completely. Returns whether it has received the message.
+  /// If the next frame has the header `expected` and has arrived completely, copies its payload to
+  /// `out`, removes the frame and returns true. Otherwise returns false.
   bool try_receive(const header& expected, std::byte* out) {
     const auto size = static_cast<std::size_t>(expected.length);
     if (size_ - begin_ < header_bytes_ + size) return false;
@@ -154,7 +155,8 @@ class socket_frames {
   static bool is_sum_of(const checked_header& frame, const std::byte* payload, std::size_t size) {
     return detail::crc32c(0, payload, size) == frame.payload_sum;
   }
-  // Short frames are copied, because that is faster than passing the kernel a list of pieces.
+  // Writes `parts`, which have `size` bytes in all. Copies short frames into one buffer first,
+  // because that is faster than passing the kernel a list of parts.
   static ssize_t send(int socket, iovec* parts, int count, std::size_t size) {
     std::byte frame_copy[sizeof(checked_header) + max_try_receive];
     if (size > sizeof frame_copy) {
@@ -177,7 +179,7 @@ class socket_frames {
   }
 
   std::size_t unfilled_ = 0;  // the space that the last read left unfilled
-  std::size_t begin_ = 0;     // where the bytes that are not taken begin in the read-ahead buffer
+  std::size_t begin_ = 0;     // the offset in the read-ahead buffer of the first byte not taken yet
   std::size_t size_ = 0;
   std::size_t header_bytes_ = sizeof(header);
   std::byte read_ahead_[sizeof(checked_header) + max_try_receive];

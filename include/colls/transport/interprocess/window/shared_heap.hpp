@@ -2,13 +2,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// shared_heap: memory of one rank, its owner, that the peers may read and write while an operation
-// lasts.
+// shared_heap: memory of one rank, its owner, that the peers may read and write during an
+// operation.
 //
 // An operation that exposes its buffers opens a remote key in the heap of its rank. Before a peer
-// accesses the buffers, it marks itself as inside, in its own cache line of that heap, and checks
-// that the key is still open. It removes the mark after a bounded amount of work. Once the owner
-// has revoked the key and then sees no peer inside, no peer accesses the buffers any more.
+// accesses the buffers, it marks itself as inside the heap by setting its own cache line there, and
+// checks that the key is still open. The peer removes the mark after a bounded amount of work. To
+// end all access, the owner revokes the key and then waits until no peer is inside.
 
 #include <colls/os/cross_memory_attach.hpp>
 #include <colls/os/fork_guard.hpp>
@@ -26,12 +26,12 @@
 namespace colls::shm {
 
 /// An offset in a shared heap, or 0 for none. If the bit `private_memory` is set, the other bits
-/// are an address in memory of the owner outside of its heap, which peers may read through the
-/// kernel (CMA, cross-memory attach).
+/// are the address of private memory of the owner, outside of the heap, that peers may read through
+/// the kernel (CMA, cross-memory attach).
 using heap_offset = std::uint64_t;
 inline constexpr heap_offset private_memory = heap_offset{1} << 63;
 /// A key that permits peers to access what an operation exposes, as long as the key is open. The
-/// value 0 stands for no key.
+/// value 0 means no key.
 using remote_key = std::uint64_t;
 
 /// The size of the address space of a heap. Pages are allocated as needed.
@@ -45,7 +45,7 @@ struct alignas(64) heap_line {
 /// Returns the index of the line that holds the address at which the owner has mapped the heap. The
 /// header of a heap begins with one cache line for each rank of the world and one for each remote
 /// key. Then come this line, a line with a nonce by which peers recognize the owner's process, and
-/// a sample by which peers measure how fast they read.
+/// a sample that peers read to measure how fast they can read the owner's memory.
 constexpr std::size_t owner_line(int ranks) {
   return static_cast<std::size_t>(ranks) + max_remote_keys;
 }
@@ -56,7 +56,7 @@ inline constexpr std::size_t sample_bytes = 64 * 1024;
 static_assert(sample_bytes % max_page_size == 0 && shared_heap_bytes % max_page_size == 0);
 constexpr std::size_t heap_header_bytes(int ranks) { return sample_offset(ranks) + sample_bytes; }
 
-/// The heap of this rank.
+/// The shared heap of this rank.
 class shared_heap {
  public:
   shared_heap() = default;
@@ -80,12 +80,13 @@ class shared_heap {
     return {};
   }
   const segment& memory() const { return memory_; }
-  /// Returns whether this process created the heap, which is false in a forked child. Only the
-  /// creator may expose memory, because peers read the memory of the creator.
+  /// Returns whether this process created the heap. Returns false in a forked child. Only the
+  /// creator may expose memory, because peers access the memory of the creator and not that of a
+  /// child.
   bool is_creator_process() const { return detail::fork_guard::forks() == forks_; }
 
-  /// Allocates `size` zero bytes on pages of their own. Returns null if the system has no memory,
-  /// and then sets `*reason` to the error. Also returns null in a forked child.
+  /// Allocates a block of `size` zero bytes on separate pages. Returns null in a forked child, or
+  /// if the memory cannot be allocated. In the latter case, sets `*reason` to the error.
   std::byte* allocate(std::size_t size, std::error_code* reason = nullptr) {
     if (!is_creator_process()) return nullptr;
     std::error_code ec;
@@ -101,14 +102,15 @@ class shared_heap {
     if (ec && reason != nullptr) *reason = ec;
     return data;
   }
-  /// Frees a block. No open key may expose it.
+  /// Frees the block at `data`. No open key may expose the block.
   void free(std::byte* data) {
     const auto found = blocks_.find(data);
     release(found->second.offset);
     blocks_.erase(found);
   }
 
-  /// Returns the offset of `data`, or 0 if `data` does not lie within one block.
+  /// Returns the offset of `data` in the heap, or 0 if `data` is empty or does not lie within one
+  /// block.
   heap_offset locate(const_bytes data) const {
     auto found = blocks_.upper_bound(data.data);
     if (found == blocks_.begin() || data.size == 0) return 0;
@@ -137,26 +139,27 @@ class shared_heap {
     }
     return 0;
   }
-  /// Closes a key after every peer has reported that it is done.
+  /// Closes a key. Called when all peers have reported that they are done.
   void close_key(remote_key key) {
     line(static_cast<std::size_t>(ranks_) + key % max_remote_keys)
         .store(0, std::memory_order_release);
   }
-  /// Closes a key before the peers are done. A peer that is not inside after this call can no
-  /// longer access what the key exposes.
+  /// Closes a key that peers may still be using. After this call, only a peer that is already
+  /// inside can still access what the key exposes.
   void revoke_key(remote_key key) {
     close_key(key);
     std::atomic_thread_fence(std::memory_order_seq_cst);
   }
-  /// Returns whether a peer has marked itself as inside. The mark does not say with which key.
+  /// Returns whether the peer `rank` has marked itself as inside. The mark does not tell which key
+  /// the peer uses.
   bool is_inside(int rank) {
     return line(static_cast<std::size_t>(rank)).load(std::memory_order_acquire) != 0;
   }
 
-  /// Moves the block that contains `data` to another offset. The address of the block in this
-  /// process and its contents stay the same. A peer that stays inside forever then writes to the
-  /// old pages, which are never reused. Returns false if the heap is full, or if the system does
-  /// not let the pages move.
+  /// Moves the block that contains `data` to another offset in the heap. The contents of the block
+  /// and its address in this process stay the same. A peer that was stopped inside the heap can
+  /// then write only to the old pages, which are never reused. Returns false if the heap is full or
+  /// the system cannot move the pages.
   bool relocate(const std::byte* data) {
     auto found = blocks_.upper_bound(data);
     if (found == blocks_.begin()) return true;
@@ -182,7 +185,7 @@ class shared_heap {
     return reinterpret_cast<heap_line*>(lines_.data())[i].word;
   }
 
-  // Returns the offset of the first gap that is long enough, or 0 if there is none.
+  // Returns the offset of the first gap of at least `size` bytes, or 0 if there is none.
   heap_offset find_gap(std::size_t size) const {
     heap_offset offset = heap_header_bytes(ranks_);
     for (const auto& [begin, length] : used_) {
@@ -191,7 +194,8 @@ class shared_heap {
     }
     return size <= shared_heap_bytes - offset ? offset : 0;
   }
-  // Reserves address space without pages. Returns 0 if there is none.
+  // Reserves a range of the heap without allocating its pages. Returns the offset of the range, or
+  // 0 if there is no room.
   heap_offset reserve(std::size_t size) {
     const heap_offset offset = find_gap(size);
     if (offset == 0) return 0;
@@ -202,7 +206,8 @@ class shared_heap {
     }
     return offset;
   }
-  // Reserves address space and allocates its pages.
+  // Reserves a range of the heap and allocates its pages. Returns the offset of the range, or sets
+  // `ec` if this fails.
   heap_offset allocate_pages(std::size_t size, std::error_code& ec) {
     const heap_offset offset = reserve(size);
     if (offset == 0) {
@@ -213,7 +218,8 @@ class shared_heap {
     if (ec) used_.erase(offset);
     return offset;
   }
-  // Maps a block and records it.
+  // Maps a block into this process and records it in `blocks_`. Returns the address of the block,
+  // or null after setting `ec`.
   std::byte* map_block(block added, std::error_code& ec) {
     ec = added.pages.map(memory_, added.offset, added.size);
     if (ec) return nullptr;
@@ -228,8 +234,8 @@ class shared_heap {
   }
   void release(heap_offset offset) {
     const auto found = used_.find(offset);
-    // If the system does not free the pages, the range is not reused, because the pages no longer
-    // hold zero bytes.
+    // If the system cannot free the pages, the range is not reused, because its pages may not
+    // contain zero bytes.
     if (is_creator_process() && memory_.release(offset, found->second)) return;
     used_.erase(found);
   }
@@ -252,7 +258,8 @@ class shared_heap_view {
   shared_heap_view& operator=(const shared_heap_view&) = delete;
   ~shared_heap_view() { detail::fork_guard::remove(pages_.data()); }
 
-  /// Maps the heap of a peer for this rank, which is rank `rank` of `ranks`.
+  /// Maps `memory`, the heap of a peer, into the process of this rank, which is rank `rank` of
+  /// `ranks`. Returns `protocol_error` if `memory` does not have the size of a heap.
   std::error_code map(const segment& memory, int ranks, int rank) {
     ranks_ = ranks;
     rank_line_ = static_cast<std::size_t>(rank);
@@ -261,7 +268,8 @@ class shared_heap_view {
     return detail::fork_guard::add(pages_.data(), shared_heap_bytes);
   }
 
-  /// Returns the address of `size` bytes at `offset`, or null if no buffer can lie there.
+  /// Returns the address at which this process has mapped `size` bytes at `offset`. Returns null if
+  /// these bytes overlap the header or exceed the heap.
   std::byte* at(heap_offset offset, std::size_t size) const {
     if (offset < heap_header_bytes(ranks_) || offset > shared_heap_bytes ||
         size > shared_heap_bytes - offset) {
@@ -270,8 +278,8 @@ class shared_heap_view {
     return pages_.data() + offset;
   }
 
-  /// Marks this rank as inside. Must be called before any access, and a sequentially consistent
-  /// fence must come between `enter` and `is_open`.
+  /// Marks this rank as inside. Must be called before any access. A sequentially consistent fence
+  /// must come between `enter` and `is_open`.
   void enter() { line(rank_line_).store(1, std::memory_order_relaxed); }
   /// Returns whether the key is open.
   bool is_open(remote_key key) const {
@@ -281,8 +289,8 @@ class shared_heap_view {
   /// Removes the mark of this rank. Must be called after the last access.
   void leave() { line(rank_line_).store(0, std::memory_order_release); }
 
-  /// Lets `read` read private memory of the process `owner`. Returns an error if that process does
-  /// not have this heap at the address that the heap publishes.
+  /// Enables `read` to read private memory of the process `owner`. Returns an error if that memory
+  /// cannot be read, or if `owner` is not the process that created this heap.
   std::error_code attach_owner(pid_t owner) {
     const std::size_t nonce_line = owner_line(ranks_) + 1;
     owner_address_ = line(nonce_line - 1).load(std::memory_order_relaxed);
@@ -293,14 +301,16 @@ class shared_heap_view {
     reader_ = reader;
     return {};
   }
-  /// Returns whether an offset is an address of private memory.
+  /// Returns whether `offset` holds the address of private memory instead of an offset in the heap.
   static bool is_private(heap_offset offset) { return (offset & private_memory) != 0; }
   bool can_read_owner() const { return reader_.is_known(); }
-  /// Reads private memory of the owner into `out`.
+  /// Reads private memory of the owner at `offset` into `out`. Returns an error unless all bytes
+  /// were read.
   std::error_code read(mutable_bytes out, heap_offset offset) const {
     return reader_.read(out, offset & ~private_memory);
   }
-  /// Returns how long it takes to read `sample_bytes` bytes from the owner.
+  /// Returns the time that it takes to read `sample_bytes` bytes from the owner, or `never` if they
+  /// cannot be read.
   template <class Clock>
   time_point time_to_read(const Clock& now) const {
     return reader_.time_to_read(owner_address_ + sample_offset(ranks_), sample_bytes, now);

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// window_manager: manages the memory of a rank that its peers may access while an operation lasts.
-// That memory lies in the shared heap of the rank (see shared_heap.hpp), or is private memory that
+// window_manager: manages the memory of a rank that its peers may access during an operation. This
+// memory either lies in the shared heap of the rank (see shared_heap.hpp) or is private memory that
 // peers read through the kernel (CMA, cross-memory attach).
 
 #include <colls/base/shared_buffer.hpp>
@@ -21,8 +21,8 @@
 namespace colls::interprocess {
 
 /// The shared heap of this rank, the memory that its operations expose, and the heaps of its peers.
-/// After an exposure ends, no peer writes to the exposed memory, and a peer discards what it still
-/// reads from that memory.
+/// After an exposure has ended, no peer writes to the exposed memory, and peers discard what they
+/// still read from it.
 class window_manager {
  public:
   window_manager(engine& driver, const world_info& info, connection_table& connections,
@@ -32,7 +32,7 @@ class window_manager {
   window_manager& operator=(const window_manager&) = delete;
 
   /// Allocates `size` zero bytes that an operation can expose to the ranks of this host. Allocates
-  /// private memory if there are no such ranks or no memory can be shared. Returns null if there is
+  /// private memory instead if memory cannot be shared with other ranks. Returns null if there is
   /// no memory.
   std::shared_ptr<std::byte> allocate(std::size_t size);
 
@@ -40,8 +40,8 @@ class window_manager {
   bool contains(const_bytes data) const { return heap_ != nullptr && heap_->locate(data) != 0; }
 
   /// A piece of the shared heap, of `size` bytes, for copies of buffers that lie outside of the
-  /// heap. `data()` returns null if there is no memory, or if all bounce buffers are in use. A
-  /// bounce buffer must outlive the exposure of its memory.
+  /// heap. `data()` returns null if there is no memory or all bounce buffers are in use. A bounce
+  /// buffer must outlive the exposure of its memory.
   class bounce_buffer {
    public:
     static constexpr std::size_t size = 2 * 1024 * 1024;
@@ -89,7 +89,7 @@ class window_manager {
       }
     }
 
-    /// Exposes `data` to a peer. Returns the offset of `data` in the shared heap, or 0 if `data`
+    /// Exposes `data` to `peer`. Returns the offset of `data` in the shared heap, or 0 if `data`
     /// does not lie in the heap or the peer has not mapped the heap.
     shm::heap_offset offset_for(int peer, const_bytes data) {
       if (manager_.heap_ == nullptr || manager_.is_forked_child()) return 0;
@@ -101,16 +101,17 @@ class window_manager {
       }
       return offset;
     }
-    /// Exposes private memory to a peer, which reads it by CMA. Returns the address, or 0 if the
-    /// peer cannot read the memory or a message is faster.
+    /// Exposes `data`, which is private memory, to `peer`, which reads it by CMA. `pattern` says
+    /// which ranks read at the same time. Returns the address of `data` with the bit
+    /// `private_memory`, or 0 if the peer cannot read the memory or a message is faster.
     shm::heap_offset address_for(int peer, const_bytes data, readers pattern) {
       if (data.size == 0 || !manager_.is_worth_reading(data.size, pattern) ||
           !manager_.has_peers() || !manager_.ensure_heap()) {
         return 0;
       }
       const connection* const conn = manager_.connections_.find(peer);
-      // Either both ranks read or neither does. If one rank reads while the other one fills the
-      // ring buffer, the two take longer than if both read or both send messages.
+      // Reads by CMA are used in both directions or in neither. If one rank reads by CMA while the
+      // other one fills the ring buffer, the two take longer than if both do the same.
       if (conn == nullptr || !conn->peer_reads_memory || !conn->reads_peer_memory ||
           conn->has_ended()) {
         return 0;
@@ -118,15 +119,16 @@ class window_manager {
       if (manager_.is_forked_child()) return 0;
       return shm::private_memory | reinterpret_cast<std::uintptr_t>(data.data);
     }
-    /// Stops exposing private memory to a peer, after the peer has failed to read some.
+    /// Stops exposing private memory to `peer`. Called when `peer` has failed to read such memory.
     void disable_reads(int peer) { manager_.connections_.get(peer).peer_reads_memory = false; }
-    /// Returns the remote key, which the first call opens. Returns 0 if too many keys are open.
+    /// Returns the remote key of this exposure. The first call opens the key. Returns 0 if too many
+    /// keys are open.
     shm::remote_key remote_key() {
       if (key_ == 0) key_ = manager_.heap_->open_key();
       return key_;
     }
-    /// Must be called after all peers have reported that they are done. Throws if a peer was
-    /// stopped while it accessed the memory.
+    /// Completes the exposure. Must be called after all peers have reported that they are done.
+    /// Throws `error` if a peer was stopped while it accessed the memory.
     void complete() {
       if (key_revoked_) {
         throw error(errc::peer_failed, "a rank was stopped while it worked in this memory");
@@ -153,11 +155,11 @@ class window_manager {
     bool completed_ = false;
   };
 
-  /// Passes the heap, if there is one, to a peer. Called when a connection through shared memory
-  /// has opened.
+  /// Passes the heap, if there is one, to the peer of `conn`. Called when a connection through
+  /// shared memory has opened.
   void opened(connection& conn);
 
-  /// Maps the heap that a peer has passed, and confirms this to the peer.
+  /// Maps `heap`, the heap that the peer has passed. Tells the peer if this has succeeded.
   void map_peer_heap(connection& conn, detail::descriptor heap);
   /// Returns the view of a peer's heap, or null if this rank has not mapped that heap.
   shm::shared_heap_view* view_of(int peer) {
@@ -167,29 +169,32 @@ class window_manager {
 
  private:
   static constexpr time_point relocation_delay = 200 * milliseconds;
-  // The largest number of bounce buffers. They are limited and reused, because allocating pages
-  // costs more than a bounce buffer saves, and many operations may be in flight.
+  // The largest number of bounce buffers. They are reused, because allocating pages costs more than
+  // a bounce buffer saves. Their number is limited, because many operations may be in flight.
   static constexpr int max_bounce_buffers = 8;
 
   // Returns whether this process is a forked child of the process that created the heap.
   bool is_forked_child() const { return heap_ != nullptr && !heap_->is_creator_process(); }
 
   bool has_peers() const { return !connections_.shared_memory_connections().empty(); }
-  // Creates the heap at the first use. Returns false if there is no heap.
+  // Creates the heap at the first call. Returns whether there is a heap.
   bool ensure_heap();
 
-  // Returns whether this rank reads private memory of the peer by CMA.
+  // Returns whether this rank may read private memory of the peer by CMA. The answer depends on the
+  // configuration and on the measured speed.
   bool may_use_cma(connection& conn);
-  // Returns whether reading `size` bytes by CMA is faster than sending them.
+  // Returns whether reading `size` bytes by CMA is faster than sending them, if the ranks that
+  // `pattern` describes read at the same time.
   bool is_worth_reading(std::size_t size, readers pattern) const;
 
-  // Ends the exposure of an operation whose peers may still be inside the heap. Returns after each
-  // peer has left the heap or died, or after the blocks were relocated because a peer was stopped
-  // inside.
+  // Ends an exposure whose peers may still be inside the heap. Returns when every peer has left the
+  // heap or died. If a peer was stopped inside the heap, relocates the exposed blocks instead of
+  // waiting for this peer.
   void end_exposure(const exposure& ended) noexcept;
 
-  // Relocates a block because a peer was stopped inside the heap. Fails the other operations that
-  // expose the block, because some of their results may lie in the old pages.
+  // Relocates `block`, because `stopped_peer` was stopped inside the heap. Fails the other
+  // operations that expose the block, because peers may have written some of their results to the
+  // old pages. Returns false if the block cannot be relocated.
   bool relocate(const std::byte* block, int stopped_peer);
 
   engine& engine_;
@@ -199,7 +204,7 @@ class window_manager {
   std::shared_ptr<shm::shared_heap> heap_;
   bool may_create_heap_ = true;
   std::vector<exposure*> exposures_;
-  std::vector<std::byte*> bounce_buffers_;  // the free ones
+  std::vector<std::byte*> bounce_buffers_;  // bounce buffers that are not in use
   int bounce_buffer_count_ = 0;
   bool logged_private_ = false;     // the reason why memory is private was logged
   bool logged_not_passed_ = false;  // the reason why the heap cannot be passed was logged

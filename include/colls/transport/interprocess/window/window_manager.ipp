@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The member functions of window_manager that are not inline: allocating, mapping, exposing and
-// relocating memory.
+// The non-inline member functions of window_manager, which allocate, map, expose and relocate
+// memory.
 
 #include <colls/base/compiler.hpp>
 #include <colls/transport/interprocess/window/window_manager.hpp>
@@ -68,7 +68,7 @@ COLLS_ONCE bool window_manager::ensure_heap() {
 COLLS_ONCE void window_manager::opened(connection& conn) {
   if (heap_ == nullptr) return;
   const std::error_code ec = conn.pass_heap(*heap_);
-  // A broken connection is not logged here, because the connection itself reports it.
+  // A broken connection is not logged here, because the connection itself reports the failure.
   if (!ec || ec == std::errc::broken_pipe || ec == std::errc::connection_reset) return;
   if (std::exchange(logged_not_passed_, true)) return;
   log_warn("rank %d cannot pass the memory that it exposes to rank %d: %s", info_.rank, conn.peer(),
@@ -76,8 +76,8 @@ COLLS_ONCE void window_manager::opened(connection& conn) {
 }
 
 COLLS_ONCE bool window_manager::may_use_cma(connection& conn) {
-  // The least speed, in GB/s, at which reads pay. It is the speed of two copies through the ring
-  // buffer, which overlap on two cores and follow each other on one core.
+  // The lowest speed, in GB/s, at which reading by CMA pays. This is the speed at which the ring
+  // buffer moves data by two copies, which overlap on two cores and follow each other on one core.
   const double min_speed = info_.is_oversubscribed() ? 6 : 12;
   if (info_.cfg.reads == "never") return false;
   if (const std::error_code ec = conn.peer_heap->attach_owner(conn.peer_process())) {
@@ -98,16 +98,16 @@ COLLS_ONCE bool window_manager::is_worth_reading(std::size_t size, readers patte
   constexpr std::size_t kib = 1024;
   if (info_.cfg.reads == "always") return true;
   switch (pattern) {
-    // Longer data is not read, because two ranks copy it just as fast through the ring buffer, in a
-    // pipeline.
+    // Data of more than 1 MiB is not read by CMA, because the ring buffer is just as fast: one rank
+    // writes to the ring buffer while the other one reads from it.
     case readers::one:
       return !info_.is_oversubscribed() && size <= 1024 * kib;
-    // On shared cores short data is not read, because a rank that waits for the ring buffer leaves
-    // its core to another rank.
+    // On shared cores short data is sent through the ring buffer, because a rank that waits for the
+    // ring buffer leaves its core to another rank.
     case readers::all:
       return !info_.is_oversubscribed() || size >= 32 * kib;
-    // On shared cores only inputs of medium length are read. Longer inputs would leave the caches
-    // before they are read.
+    // On shared cores only inputs of medium length are read by CMA. Longer inputs would leave the
+    // caches before they are read.
     case readers::all_to_reduce:
       return !info_.is_oversubscribed() || (size >= 256 * kib && size <= 1024 * kib);
     case readers::no_rank:
