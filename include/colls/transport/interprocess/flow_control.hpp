@@ -33,9 +33,9 @@ inline constexpr std::size_t max_rts_ahead = 64;
 /// in flight.
 inline constexpr std::size_t max_rts = std::size_t{2} << 20;
 
-/// The largest number of CTS from the peer that wait for this rank to post their sends, over all keys. A rank
-/// sends the CTS of a collective when it posts the receive. A communicator runs at most 64 calls at
-/// a time, so only a peer with thousands of communicators could reach this limit.
+/// The largest number of CTS from the peer that wait for this rank to post their sends, over all
+/// keys. A rank sends the CTS of a collective when it posts the receive. A communicator runs at most
+/// 64 calls at a time, so only a peer with thousands of communicators could reach this limit.
 inline constexpr std::size_t max_stored_cts = std::size_t{1} << 20;
 
 /// The flow control of one connection. It consists of the credit in both directions, the CTS that
