@@ -32,10 +32,9 @@ namespace colls::detail {
 
 namespace asio = boost::asio;
 
-/// The waits of one execution context that are still pending. A wait is an operation of colls with
-/// the handler that Asio calls when the operation ends. A wait owns itself. When the context is
-/// destroyed, this service destroys the remaining waits, as Asio destroys its own pending
-/// operations.
+/// The pending waits on one execution context. A wait is an operation of colls together with its
+/// completion handler, and destroys itself when it completes. When the context is destroyed, this
+/// service destroys the remaining waits, as Asio destroys its own pending operations.
 class pending_waits final : public asio::execution_context::service {
  public:
   static inline asio::execution_context::id id;
@@ -147,9 +146,9 @@ class asio_wait final : completion, pending_waits::wait {
             &awaited.underlying_call().queue()),
         awaited_(std::move(awaited)),
         handler_(std::move(handler)) {
-    // Asks the run queue of the operation for an executor only if the handler has none. If the
-    // operation has already ended, the run queue may have been destroyed together with the
-    // communicator.
+    // Uses the run queue of the operation only if the handler has no executor of its own. If the
+    // operation has already ended, the communicator may have been destroyed, and with it the run
+    // queue.
     if constexpr (has_executor) {
       work_.emplace(asio::get_associated_executor(handler_));
     } else if (const asio::any_io_executor* const own = executor_of_queue()) {

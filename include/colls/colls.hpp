@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// colls: the main header, with all collectives and with ranks inside this process (inproc) to run
-// them.
+// colls: the main header. Contains all collectives, and the transport `inproc`, whose ranks all run
+// in one process.
 
 #include <colls/base/algorithm_names.hpp>
 #include <colls/base/buffer.hpp>

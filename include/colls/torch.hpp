@@ -122,8 +122,8 @@ void replicate(driver<Communicator>& driver, const module_tensors& net, const op
   driver.wait();
 }
 
-/// The interface to the averaging of a module's gradients. The interface does not depend on the
-/// element type of the gradients.
+/// The interface of `typed_gradient_sync`, which averages a module's gradients. The interface does
+/// not depend on the element type of the gradients.
 class gradient_sync {
  public:
   virtual ~gradient_sync() = default;
@@ -132,12 +132,12 @@ class gradient_sync {
   virtual void samples(std::int64_t count) = 0;
   virtual no_sync_guard no_sync() = 0;
   virtual void take_part() = 0;
-  /// Throws if libtorch no longer calls the hook of every trained parameter.
+  /// Throws if libtorch has dropped the hook of a trained parameter.
   virtual void check() const = 0;
   virtual void ready(std::size_t parameter) = 0;
 };
 
-/// One hook per trained parameter. libtorch calls the hook each time that libtorch has added to the
+/// One hook per trained parameter. libtorch calls the hook each time after it has added to the
 /// gradient of the parameter.
 class ready_hooks {
  public:
@@ -179,7 +179,7 @@ class ready_hooks {
 
 /// An object that reports the end of a backward pass to a listener. libtorch owns this object until
 /// the pass ends. If the pass completes, libtorch calls `reached`. If the pass is aborted, libtorch
-/// destroys the object without a call of `reached`.
+/// destroys the object without calling `reached`.
 class backward_end {
  public:
   class listener {
@@ -206,10 +206,10 @@ class backward_end {
   listener* listener_;
 };
 
-/// A class that averages gradients of type T, which lie in buckets. After a parameter has received
-/// its first gradient, the tensor of the gradient is a view of the bucket. So libtorch adds to the
-/// bucket directly, and the tensor shows the average without a copy. A gradient is copied to its
-/// bucket only if libtorch has stored it elsewhere.
+/// The `gradient_sync` for gradients of type T. The gradients lie in buckets. After a parameter has
+/// received its first gradient, the tensor of the gradient is a view of the bucket. So libtorch
+/// adds to the bucket directly, and the tensor shows the average without a copy. A gradient is
+/// copied to its bucket only if libtorch has stored the gradient elsewhere.
 template <class T, class Communicator>
 class typed_gradient_sync final : public gradient_sync, backward_end::listener {
  public:
@@ -343,7 +343,7 @@ class typed_gradient_sync final : public gradient_sync, backward_end::listener {
   }
 
   std::vector<named_tensor> parameters_;
-  std::vector<torch::Tensor> buffers_;  // keep alive the memory that each step overwrites
+  std::vector<torch::Tensor> buffers_;  // keep alive the buffers that each step overwrites
   std::vector<torch::Tensor> views_;    // views of the gradients in the buckets
   std::vector<bool> added_;             // whether a parameter got a gradient since the last average
   bool allow_unused_;
@@ -436,8 +436,8 @@ class data_parallel {
 
   /// Declares that the next backward pass computes the mean gradient of `count` samples on this
   /// rank. The average over the ranks r is then sum(count_r * gradient_r) / sum(count_r). If
-  /// `count` is 0, the gradient of this rank is ignored. Before a step, either all ranks must call
-  /// this function or no rank. If no rank calls it, all ranks have equal weight.
+  /// `count` is 0, the gradient of this rank is ignored. If one rank calls this function before a
+  /// step, all ranks must call it. If no rank calls it, all ranks have equal weight.
   void samples(std::int64_t count) {
     sync_->check();
     sync_->samples(count);

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// torch_checkpoint: saves the state of the training of a libtorch module to a file, and restores
-// the state from the file. A training can be resumed with a different number of ranks.
+// torch_checkpoint: saves the training state of a libtorch module to a file, and restores it from
+// the file. Training can be resumed with a different number of ranks.
 
 #include <colls/coroutine/sync_wait.hpp>
 #include <colls/ddp/checkpoint.hpp>
@@ -37,8 +37,8 @@ inline std::string shape_of(const torch::Tensor& tensor) {
   return text.str();
 }
 
-/// The values of a module that are stored in an archive. The constructor only compares names,
-/// shapes and types with those of `module`, and throws if they differ.
+/// The values of a module that are stored in an archive. The constructor copies nothing. It only
+/// compares names, shapes and types with those of `module`, and throws if they differ.
 class stored_module {
  public:
   stored_module(torch::serialize::InputArchive& archive, torch::nn::Module& module,

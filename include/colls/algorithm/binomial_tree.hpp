@@ -34,8 +34,8 @@ task<> broadcast(Channel net, Data data, int root) {
 /// Afterwards `out` of the root holds the sum of all ranks' `in`. `out` of the other ranks is
 /// ignored. On the root, `in` may be the same buffer as `out`; otherwise `in` is only read. All
 /// ranks together send p-1 messages, each with the whole buffer. If the operation does not commute,
-/// the root of the tree is rank 0, so that the sum is folded in rank order. Rank 0 then sends the
-/// sum to `root`.
+/// the root of the tree is rank 0, so that the inputs are combined in rank order. Rank 0 then sends
+/// the sum to `root`.
 template <channel Channel, buffer Data, class Op>
 task<> reduce(Channel net, Data in, Data out, int root, Op op) {
   return knomial_tree::reduce_radix(net, in, out, root, op, 2);

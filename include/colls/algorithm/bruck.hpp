@@ -2,12 +2,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// bruck: all_gather and all_to_all for short blocks. They send few messages, each with many blocks.
-// See Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in
-// multiport message-passing systems" (1997).
+// bruck: all_gather and all_to_all for short blocks. These algorithms send few messages, each with
+// many blocks. See Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all
+// communications in multiport message-passing systems" (1997).
 //
-// In the comments, p is the number of ranks and k is the channel's radix. Block i of a rank belongs
-// to the rank that is i ranks ahead of this rank, modulo p.
+// In the comments, p is the number of ranks and k is the channel's radix. Rank (r + i) mod p is i
+// ranks ahead of rank r. Block i on rank r is the data of that rank in an all_gather, and the data
+// for that rank in an all_to_all.
 
 #include <colls/algorithm/rotated_partition.hpp>
 
@@ -44,10 +45,10 @@ task<> all_gather(Channel net, Data data, partition parts) {
   order.unrotate(net, data, work);
 }
 
-/// The blocks that a rank sends in one round. The distance of a block is the number of ranks that
-/// the block has to move in total. The distance is written in base k, and each round handles one
-/// digit. The round `step` handles the digit with the place value `step`. A block with the digit j
-/// moves by `j * step` ranks, so a block with the digit 0 stays.
+/// The blocks that a rank sends in one round of an all_to_all. The distance of a block is the
+/// number of ranks from its source to its destination, and is written in base k. The round `step`
+/// handles the digit with the place value `step`: a block in which this digit is j moves by `j *
+/// step` ranks.
 class travelling_blocks {
  public:
   travelling_blocks(const pattern::dissemination& circle, int step) {
@@ -64,8 +65,8 @@ class travelling_blocks {
   /// Returns, for each peer, the index in `blocks()` of the first block that is sent to the peer.
   /// The last element is the number of all blocks.
   const detail::recycled_vector<std::size_t>& peer_offsets() const { return first_; }
-  /// Returns `peer_offsets()` in bytes. `lengths` are the lengths in bytes of the blocks in
-  /// `blocks()`. Throws if the sum of the lengths is too large.
+  /// Returns `peer_offsets()` in bytes instead of blocks. `lengths[i]` is the length of the block
+  /// `blocks()[i]` in bytes. Throws if the sum of the lengths is too large.
   detail::recycled_vector<std::size_t> byte_offsets(
       const detail::recycled_vector<std::uint64_t>& lengths) const {
     detail::recycled_vector<std::size_t> offsets{0};
@@ -105,11 +106,11 @@ auto exchange(const Channel& net, int step, any_buffer out,
   return when_all(each_of(0, peers, send), each_of(0, peers, recv));
 }
 
-/// Runs the round `step` and all later rounds, after which the blocks are at their destinations.
-/// Then copies the blocks for this rank to `arriving`. `block[i]` is the block with the distance i.
-/// In a round, the blocks that this rank receives replace the blocks with the same distances that
-/// it sends. Unless `is_one_length`, which says that all blocks have the same length, each message
-/// of blocks is preceded by a message with their lengths. See Fan, Gilray, Pascucci, Huang,
+/// Runs the round `step` and all later rounds of an all_to_all, and then copies the blocks from the
+/// other ranks to `arriving`. `block[i]` is the block with the distance i. In each round, this rank
+/// replaces every block that it sends by the block with the same distance that it receives.
+/// `is_one_length` tells whether all blocks have the same length. If not, a message with the
+/// lengths of the blocks precedes each message of blocks. See Fan, Gilray, Pascucci, Huang,
 /// Micinski, Kumar, "Optimizing the Bruck algorithm for non-uniform all-to-all communication"
 /// (2022).
 template <channel Channel, buffer Data>
@@ -163,9 +164,9 @@ task<> route(Channel net, detail::recycled_vector<mutable_bytes>& block, int ste
 /// Afterwards chunk i of `out` on rank r holds chunk r of `in` on rank i. `in` is only read and
 /// must not overlap `out`. Chunk i of `in_parts` on rank r must be as long as chunk r of
 /// `out_parts` on rank i. Takes ceil(log_k p) rounds, in each of which a rank sends at most k-1
-/// messages. A chunk is sent once for each non-zero digit of its distance in base k. Unless
-/// `in_parts` and `out_parts` are made by `partition::blocks`, so that all chunks have the same
-/// length, twice as many rounds and messages are needed.
+/// messages. A chunk is sent once for each non-zero digit of its distance in base k. If `in_parts`
+/// and `out_parts` were not made by `partition::blocks`, the ranks also exchange the lengths of the
+/// chunks, which doubles the numbers of rounds and messages.
 template <channel Channel, buffer Data>
 task<> all_to_all(Channel net, Data in, partition in_parts, Data out, partition out_parts) {
   const pattern::ring ring(net.rank(), net.size());

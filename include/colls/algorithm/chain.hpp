@@ -3,18 +3,18 @@
 #pragma once
 
 // chain: collectives in which data travels from rank to rank along a chain, for very long buffers.
-// The buffer is cut into segments that follow each other, so sending it along the whole chain takes
-// little longer than sending it to one rank. See Van de Geijn, "On global combine operations"
-// (1994). Below, p is the number of ranks.
+// The buffer is cut into segments that follow each other, so sending the buffer along the whole
+// chain takes little longer than sending it to one rank. See Van de Geijn, "On global combine
+// operations" (1994). Below, p is the number of ranks.
 
 #include <colls/algorithm/linear.hpp>
 #include <colls/algorithm/pipeline.hpp>
 
 namespace colls::chain {
 
-/// Afterwards `data` of every rank holds what `data` of the root held. The data travels from rank
-/// to rank in circular order, from the root to the rank before the root. All ranks together send
-/// p-1 messages per segment. A rank sends each segment at most once.
+/// Afterwards `data` on every rank holds the root's data. The data travels from rank to rank in
+/// circular order, from the root to the rank before the root. All ranks together send p-1 messages
+/// per segment. A rank sends each segment at most once.
 template <channel Channel, buffer Data>
 task<> broadcast(Channel net, Data data, int root) {
   const pattern::in_order_node node = pattern::chain_from_root(net.rank(), net.size(), root);
@@ -24,7 +24,7 @@ task<> broadcast(Channel net, Data data, int root) {
   return pipeline::in_segments(net, data, piece);
 }
 
-/// Afterwards `out` of the root holds the sum of all ranks' `in`. `out` of the other ranks is
+/// Afterwards `out` on the root holds the sum of `in` over all ranks. `out` on the other ranks is
 /// ignored. On the root, `in` may be the same buffer as `out`; otherwise `in` is only read. All
 /// ranks together send p-1 messages per segment. If the operation does not commute, two chains run
 /// from the lowest and the highest rank to the root, so that the sum is folded in rank order.
@@ -39,8 +39,8 @@ task<> reduce(Channel net, Data in, Data out, int root, Op op) {
   return pipeline::in_segments(net, in, piece);
 }
 
-/// Afterwards `data` on rank r holds the sum of the inputs of ranks 0 to r, folded in rank order.
-/// All ranks together send p-1 messages per segment.
+/// Afterwards `data` on rank r holds the sum, in rank order, of what `data` held on ranks 0 to r
+/// before. All ranks together send p-1 messages per segment.
 template <channel Channel, buffer Data, class Op>
 task<> scan(Channel net, Data data, Op op) {
   const auto piece = [=](Channel lane, std::size_t offset, std::size_t n) {
@@ -49,8 +49,8 @@ task<> scan(Channel net, Data data, Op op) {
   return pipeline::in_segments(net, data, piece);
 }
 
-/// Afterwards `data` on rank r holds the sum of the inputs of ranks 0 to r-1, folded in rank order.
-/// `data` on rank 0 is unchanged. All ranks together send p-1 messages per segment.
+/// Afterwards `data` on rank r holds the sum, in rank order, of what `data` held on ranks 0 to r-1
+/// before. `data` on rank 0 is unchanged. All ranks together send p-1 messages per segment.
 template <channel Channel, buffer Data, class Op>
 task<> exscan(Channel net, Data data, Op op) {
   const auto piece = [=](Channel lane, std::size_t offset, std::size_t n) {

@@ -2,22 +2,20 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// circulant: collectives over a circulant graph, for any number of ranks p. They take the fewest
-// rounds and also send the fewest bytes. See Träff, "Optimal, non-pipelined reduce-scatter and
-// allreduce algorithms" (2024).
+// circulant: collectives over a circulant graph, for any number of ranks p. They need the minimum
+// number of rounds and send the minimum number of bytes. See Träff, "Optimal, non-pipelined
+// reduce-scatter and allreduce algorithms" (2024).
 //
-// Block i of a rank belongs to the rank that is i ranks ahead of this rank, modulo p. Most
-// algorithms here copy the data to scratch memory in the order of the blocks, so that the blocks of
-// each message are contiguous.
+// Block i on rank r is the chunk of rank r + i, modulo p. Most algorithms here copy the data to
+// scratch memory in the order of the blocks, so that the blocks of each message are contiguous.
 
 #include <colls/algorithm/rotated_partition.hpp>
 #include <colls/base/pattern/circulant.hpp>
 
 namespace colls::circulant {
 
-/// Reduces the blocks of all ranks. Afterwards block 0 of each rank holds the sum of all ranks'
-/// chunks for this rank. The contents of the other blocks are then unspecified. Takes ceil(log2 p)
-/// rounds.
+/// Afterwards block 0 of each rank holds the sum, over all ranks, of the chunk of this rank. The
+/// contents of the other blocks are then unspecified. Takes ceil(log2 p) rounds.
 template <channel Channel, buffer Data, class Op>
 task<> reduce_blocks(Channel net, chunks<Data, rotated_partition> block, Op op) {
   const pattern::circulant graph(net.rank(), net.size());
@@ -69,8 +67,9 @@ task<> all_gather(Channel net, Data data, partition parts) {
 }
 
 /// Afterwards `data` of every rank holds the sum of the inputs of all ranks, with the same bits on
-/// all ranks. Takes 2 ceil(log2 p) rounds, in which a rank sends 2(p-1)/p of the buffer in total.
-/// No all_reduce that sends as few bytes can take fewer rounds. The operation must commute.
+/// all ranks. Takes 2 ceil(log2 p) rounds, in which a rank sends 2(p-1)/p times the size of the
+/// buffer in total. No all_reduce that sends as few bytes can take fewer rounds. The operation must
+/// commute.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> all_reduce(Channel net, Data data, Op op) {

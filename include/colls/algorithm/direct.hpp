@@ -21,12 +21,12 @@ namespace colls::direct {
 using direct_short::fold_parts;
 using direct_short::no_alias;
 
-/// Computes the sum of one part of every rank's input, in rank order, and leaves it in `sum`. `own`
-/// is the part of this rank. The part of each other rank begins `offset` elements into the input of
-/// that rank. All inputs must be mapped. `aliased` is the rank whose part lies in the memory of
-/// `sum`, or `no_alias`. Unless `second` is null, also writes the sum to `second`. The function
-/// works piece by piece, and calls `deliver(first, count)` after each piece, while that piece of
-/// the sum is in the cache.
+/// Sums one part of every rank's input in rank order, and stores the sum in `sum`. `own` is the
+/// part of this rank. The part of each other rank begins `offset` elements into the input of that
+/// rank. All inputs must be mapped into this process. `aliased` is the rank whose part lies in the
+/// memory of `sum`, or `no_alias`. Unless `second` is null, also writes the sum to `second`. The
+/// function works piece by piece, and calls `deliver(first, count)` after each piece, while that
+/// piece of the sum is in the cache.
 template <channel Channel, buffer Data, class Op, class Deliver>
 task<> fold_mapped(Channel net, shared_window<Channel>& window, Data own, std::size_t offset,
                    Data sum, int aliased, Op op, std::byte* second, Deliver deliver) {
@@ -110,10 +110,9 @@ bool accesses_all(const Channel& net, const shared_window<Channel>& window) {
 }
 
 /// Runs `fold_mapped` if this rank can access all inputs, and otherwise `fold_mixed`. After each
-/// piece of `fold_mapped`, this rank also writes into the cache lines that it has read from the
-/// inputs of its peers, to speed up later transfers of these lines (see `detail::touch_lines`). The
-/// data in these lines is no longer needed. The lines of the input of `root` are not written,
-/// because `sum` may lie in the memory of this input.
+/// piece of `fold_mapped`, calls `touch_input` for the parts of the peers' inputs that have been
+/// read and are no longer needed, which speeds up later transfers of their cache lines. Does not
+/// touch the input of `root`, because `sum` may lie in that memory.
 template <channel Channel, buffer Data, class Op>
 task<> fold(Channel net, shared_window<Channel>& window, Data own, std::size_t offset, Data sum,
             int aliased, Op op, int root) {
@@ -168,9 +167,8 @@ task<std::size_t> fold_cma_blocks(Channel net, shared_window<Channel>& window, D
   co_return own.size();
 }
 
-/// Computes the same sum as `fold_mapped`, reads inputs in private memory by CMA, and ends the
-/// window. Receives as messages the inputs that this rank cannot access and those that it failed to
-/// read.
+/// Computes the same sum as `fold_mapped`, and then calls `window.end()`. Reads inputs in private
+/// memory by CMA. Receives as messages the inputs that this rank cannot access or fails to read.
 template <channel Channel, buffer Data, class Op>
 task<> fold_cma(Channel net, shared_window<Channel>& window, Data own, std::size_t offset, Data sum,
                 int aliased, Op op) {
@@ -222,8 +220,9 @@ task<> send_chunks(Channel net, shared_window<Channel>& window, Data in, partiti
 }
 
 /// Computes the sum of this rank's chunk over all ranks. Writes the sum to the output of each rank
-/// whose output this rank can access, and sends the sum to the other ranks through `results`.
-/// `exposes_out` tells whether the peers write to `out` itself rather than to a bounce buffer.
+/// whose output this rank can access, and sends the sum to the other ranks through the channel
+/// `results`. `exposes_out` tells whether the peers write to `out` itself rather than to a bounce
+/// buffer.
 template <channel Channel, buffer Data, class Op>
 task<> reduce_own_chunk(Channel net, Channel results, shared_window<Channel>& window, Data in,
                         Data out, bool exposes_out, partition parts, Op op) {
@@ -236,7 +235,7 @@ task<> reduce_own_chunk(Channel net, Channel results, shared_window<Channel>& wi
     return peer;
   };
   const int first = next_accessed(0);
-  int next = first;  // the fold itself writes the sum to the accessed peers before `next`
+  int next = first;  // the fold itself writes to the peers before `next`; `spread` to the rest
   const auto spread = [&](std::size_t at, std::size_t n) {
     for (int peer = next; peer < net.size(); peer = next_accessed(peer + 1)) {
       const Data dest = typed_view(sum, window.remote_out(peer) + (offset + at) * element, n);
@@ -332,8 +331,8 @@ task<> all_reduce_out_of_place(Channel net, Data in, Data out, Op op) {
   return all_reduce_in_pieces(net, in, out, op);
 }
 
-/// Afterwards `data` of every rank holds the sum of the inputs of all ranks, with the same bits as
-/// the sequential sum in rank order.
+/// Replaces `data` of every rank with the sum of all ranks' `data`, with the same bits as the
+/// sequential sum in rank order.
 template <channel Channel, buffer Data, class Op>
   requires shared_window_transport<typename Channel::transport_type>
 task<> all_reduce(Channel net, Data data, Op op) {
@@ -341,7 +340,7 @@ task<> all_reduce(Channel net, Data data, Op op) {
 }
 
 /// Implements `reduce_scatter` for long vectors. Every rank reads its chunk of each peer's input
-/// from the peer's memory if it can access the input. Otherwise it receives that chunk as a
+/// from the peer's memory if it can access that input, and otherwise receives the chunk as a
 /// message.
 template <channel Channel, buffer Data, class Op>
 task<> reduce_scatter_long(Channel net, Data in, Data out, partition parts, Op op) {
@@ -381,8 +380,8 @@ task<> reduce_scatter_long(Channel net, Data in, Data out, partition parts, Op o
   co_await window.end();
 }
 /// Afterwards `out` on rank r holds chunk r of the sum of all ranks' `in`, with the same bits as
-/// the sequential sum in rank order. `out` may be exactly this rank's chunk of `in`. Apart from
-/// that, `in` is only read.
+/// the sequential sum in rank order. `in` is only read, except that `out` may be exactly this
+/// rank's chunk of `in`.
 template <channel Channel, buffer Data, class Op>
   requires shared_window_transport<typename Channel::transport_type>
 task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
@@ -392,8 +391,8 @@ task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
   return reduce_scatter_long(net, in, out, parts, op);
 }
 
-/// Runs a reduce in which the root alone sums the inputs of all ranks. The root reads the inputs
-/// that it can access, and receives the other inputs as messages.
+/// Implements a reduce in which only the root sums the inputs. The root reads the inputs that it
+/// can access, and receives the other inputs as messages.
 template <channel Channel, buffer Data, class Op>
 task<> reduce_at_root(Channel net, Data in, Data out, int root, Op op) {
   const bool at_root = net.rank() == root;
@@ -421,11 +420,11 @@ task<> reduce_at_root(Channel net, Data in, Data out, int root, Op op) {
   co_await window.end();
 }
 
-/// Implements `reduce` for long vectors. Each rank sums one chunk of all inputs. It writes the sum
-/// to the root's memory if it can access this memory, and otherwise sends the sum to the root. If
-/// there are only two ranks and the root cannot access the other rank's input, the other rank sends
-/// its whole input instead. CMA is not used, because the sums would no longer be in the cache when
-/// the root reads them.
+/// Implements `reduce` for long vectors. Each rank sums one chunk of all inputs, and writes the sum
+/// to the root's memory if it can access that memory. Otherwise the rank sends the sum to the root.
+/// If there are only two ranks and the root cannot access the other rank's input, the other rank
+/// sends its whole input instead. The root does not read the sums by CMA, because they would no
+/// longer be in the cache by then.
 template <channel Channel, buffer Data, class Op>
 task<> reduce_long(Channel net, Data in, Data out, int root, Op op) {
   const bool at_root = net.rank() == root;

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// direct_data_movement: collectives without a reduction, of ranks that access each other's memory.
-// Ranks read and write each other's buffers in shared memory. They also read private memory of
-// other processes by cross memory attach (CMA), which is a system call.
+// direct_data_movement: collectives without a reduction, for ranks that can access each other's
+// memory. Ranks read and write each other's buffers in shared memory. They also read private memory
+// of other processes by cross memory attach (CMA), which is a system call.
 
 #include <colls/algorithm/direct_short.hpp>
 #include <colls/algorithm/direct_thresholds.hpp>
@@ -14,14 +14,14 @@
 
 namespace colls::direct {
 
-/// Returns which ranks read the root's private memory at the same time in a collective of `ranks`
-/// ranks.
+/// Returns which ranks read the root's private memory in a collective of `ranks` ranks: all other
+/// ranks at the same time, or the only other rank.
 inline readers readers_of_root(int ranks) { return ranks == 2 ? readers::one : readers::all; }
-/// The size in bytes of the shortest buffer that the ranks of a broadcast read from the root by
-/// CMA. The root can send a shorter buffer as a message in the same time.
+/// The minimum size, in bytes, at which the ranks of a broadcast read the root's buffer by CMA. For
+/// a shorter buffer, CMA is no faster than a message from the root.
 inline constexpr std::size_t min_cma_broadcast_bytes = 32 * 1024;
-/// The size in bytes of the longest block that a rank of an all_to_all copies to a bounce buffer.
-/// Reading a longer block by CMA takes no more time than copying it to the bounce buffer.
+/// The maximum size, in bytes, of a block that a rank of an all_to_all copies to a bounce buffer.
+/// For a longer block, the bounce buffer is no faster than CMA.
 inline constexpr std::size_t max_bounced_block_bytes = 64 * 1024;
 
 /// Implements `all_gather` for long vectors. Each rank copies the inputs that it can access, and

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// direct_scan: prefix sums (scan and exscan) of ranks that access each other's memory. The vector
+// direct_scan: scan and exscan (prefix sums) for ranks that access each other's memory. The vector
 // is divided into one chunk per rank, and each rank computes its chunk of the results of all ranks.
 
 #include <colls/algorithm/direct_short.hpp>
@@ -14,7 +14,8 @@
 namespace colls::direct {
 
 /// Cuts `data` into pieces and runs `scan_piece(lane, piece)` for each piece, for up to
-/// `net.lanes()` pieces concurrently.
+/// `net.lanes()` pieces concurrently. `lane` is a channel that keeps the messages of concurrent
+/// pieces apart.
 template <channel Channel, buffer Data, class ScanPiece>
 task<> scan_in_pieces(Channel net, Data data, ScanPiece scan_piece) {
   const int pieces = pieces_of(scan_chain_piece, data);
@@ -25,11 +26,12 @@ task<> scan_in_pieces(Channel net, Data data, ScanPiece scan_piece) {
   return run_in_lanes(net, net.lanes(), pieces, piece);
 }
 
-/// Replaces `data` of every rank by the prefix sum for that rank. Each rank computes one chunk of
-/// all prefix sums, in the memory of all ranks, by calls of `scan_ranks(part, at, count)`. A call
-/// must replace `count` elements of `part(rank)`, from element `at` on, by the prefix sum, for
-/// every rank. If some rank cannot expose its buffer to all others, the data instead travels from
-/// rank to rank as messages, by calls of `scan_piece(lane, piece)`.
+/// Replaces `data` on every rank by the prefix sum for that rank. Each rank computes one chunk of
+/// the prefix sums of all ranks, directly in their memory, by calls of `scan_ranks(part, at,
+/// count)`. `part(rank)` is the chunk in the memory of `rank`. In the chunk of every rank, a call
+/// must replace `count` elements, from element `at` on, by the prefix sums for that rank. If some
+/// rank cannot expose its buffer to all others, the data instead travels from rank to rank as
+/// messages, by calls of `scan_piece(lane, piece)`.
 template <channel Channel, buffer Data, class ScanRanks, class ScanPiece>
 task<> prefix_sums(Channel net, Data data, ScanRanks scan_ranks, ScanPiece scan_piece) {
   if (net.size() == 1) co_return;

@@ -35,7 +35,7 @@ constexpr bool is_short_vector(collective coll, std::uint64_t bytes, int ranks) 
   }
 }
 
-/// Returns whether the root of a `direct` reduce sums the inputs of all ranks alone. As long as all
+/// Returns whether the root of a `direct` reduce computes the whole sum itself. As long as all
 /// inputs together fit into the root's cache, this is faster than dividing the work between the
 /// ranks, because it takes fewer messages. `bytes` is the size of one input. With two ranks the
 /// limit is lower, because each rank can do half of the work in shared memory.
@@ -44,8 +44,8 @@ constexpr bool is_reduced_at_root(std::uint64_t bytes, int ranks) {
   return static_cast<std::uint64_t>(ranks - 1) * bytes < 256 * 1024;
 }
 
-/// The size in bytes of the pieces in which the data of a `direct` scan travels from rank to rank
-/// if some rank does not expose its buffer.
+/// The size in bytes of the pieces in which ranks pass on the data of a `direct` scan if some rank
+/// does not expose its buffer.
 inline constexpr std::size_t scan_chain_piece = 2 * 1024 * 1024;
 
 }  // namespace colls

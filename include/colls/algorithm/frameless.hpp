@@ -10,10 +10,10 @@
 
 namespace colls {
 
-/// A frameless algorithm, which is an object that is constructed from the channel and the
-/// algorithm's arguments. Its member `request(net)` is called once. It allocates the memory that
-/// the algorithm needs, and returns the operation to await. Its member `finish(net, operation)`
-/// does the remaining work. It is called after the operation has completed.
+/// The type of a frameless algorithm. An object of this type is constructed from the channel and
+/// the algorithm's arguments. Its member `request(net)` is called once, allocates the memory that
+/// the algorithm needs, and returns the operation to await. Its member `finish(net, operation)` is
+/// called after the operation has completed, and does the remaining work.
 template <class Algorithm, class Channel>
 concept frameless = requires(Algorithm& algo, const Channel& net) { algo.request(net); };
 

@@ -12,10 +12,10 @@
 
 namespace colls::hierarchical {
 
-/// Afterwards `data` of every rank holds the sum of the inputs of all ranks, with the same bits on
-/// all ranks. First, the ranks of each node reduce the data of the node, so that each rank holds
-/// one chunk of the node's sum. Then the ranks that hold the same chunk on different nodes reduce
-/// the chunk among themselves. Finally, every rank receives the other chunks from the ranks of its
+/// Replaces `data` of every rank with the sum of all ranks' `data`, with the same bits on all
+/// ranks. First, the ranks of each node reduce the data of the node, so that each rank holds one
+/// chunk of the node's sum. Then the ranks that hold the same chunk on different nodes reduce the
+/// chunk among themselves. Finally, every rank receives the other chunks from the ranks of its
 /// node. There are as many chunks as ranks on the smallest node, so some ranks of larger nodes hold
 /// no chunk. The operation must commute.
 template <channel Channel, buffer Data, class Op>

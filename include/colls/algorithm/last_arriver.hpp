@@ -27,11 +27,11 @@ class barrier {
   }
 };
 
-/// The order in which the last arriver folds (combines) the inputs one rank after the other. Like
-/// every such order, it has a function `add`, which folds one piece of all inputs. `parts[r]` is
-/// the address of this piece in the input of rank r, and `sums[r]` is its address in the output of
-/// rank r. `add` writes the sum to `sum`, which lies at `sums[0]`, and may also write to the other
-/// outputs. It returns n if the outputs of ranks 0 to n-1 then hold the sum.
+/// A policy with which the last arriver folds (combines) the inputs in rank order. As in every such
+/// policy, `add` folds one piece of all inputs. `parts[r]` is the address of this piece in the
+/// input of rank r, and `sums[r]` is its address in the output of rank r. `add` writes the sum to
+/// `sum`, which lies at `sums[0]`, and may also write to the other outputs. It returns n if the
+/// outputs of ranks 0 to n-1 then hold the sum.
 struct in_rank_order {
   template <channel Channel, buffer Data, class Op>
   static std::size_t add(const Channel& net, const Data& sum, std::span<void* const> parts,
@@ -41,7 +41,7 @@ struct in_rank_order {
     return 2;
   }
 };
-/// The order of folding that gives the same bits as the algorithm recursive_doubling. In that
+/// A folding policy that gives the same bits as the algorithm recursive_doubling. In that
 /// algorithm, ranks form groups that double in size, and every rank of a group computes the group's
 /// sum. Here the sum of a group is computed only once, in the output of the group's first rank.
 struct recursive_doubling_order {
@@ -123,8 +123,8 @@ class all_reduce {
   Data out_;
   Op op_;
 };
-/// Runs `all_reduce` in place, as a coroutine. Afterwards `data` of every rank holds the sum of the
-/// inputs of all ranks, with the same bits on all ranks.
+/// Runs `all_reduce` in place, as a coroutine. Replaces `data` of every rank with the sum of all
+/// ranks' `data`, with the same bits on all ranks.
 template <channel Channel, buffer Data, class Op>
 task<> all_reduce_in_place(Channel net, Data data, Op op) {
   return run_frameless<all_reduce<Channel, Data, Op>>(net, data, data, op);

@@ -13,14 +13,14 @@
 
 namespace colls::linear {
 
-/// Returns an operation that runs the operations `make(peer)` for all other ranks concurrently.
+/// Returns an operation that runs `make(peer)` concurrently for every other rank `peer`.
 template <channel Channel, class Make>
 auto for_all_peers(const Channel& net, const Make& make) {
   return each_of(0, net.size() - 1, [&](int i) { return make(i < net.rank() ? i : i + 1); });
 }
 
-/// Copies `source` to `dest`, as a coroutine. At the end of a `when_all`, the copy runs after the
-/// messages of the `when_all` have been started.
+/// Copies `source` to `dest`, as a coroutine. If this is the last argument of a `when_all`, the
+/// copy runs after the messages of the other arguments have been started.
 template <channel Channel>
 task<> copy_task(Channel net, mutable_bytes dest, const_bytes source) {
   net.copy(dest, source);
@@ -50,8 +50,8 @@ task<> sum_in_rank_order(Channel net, Data own, Data out, Op op) {
   net.copy(bytes(out), bytes(sum));
 }
 
-/// Does not complete on any rank before all ranks have called `barrier`. All other ranks send to
-/// rank 0, and then rank 0 sends to all other ranks. These are 2(p-1) empty messages.
+/// Does not complete on any rank before all ranks have called `barrier`. Rank 0 receives an empty
+/// message from each other rank, and then sends an empty message to each other rank.
 template <channel Channel>
 task<> barrier(Channel net) {
   const mutable_bytes token;
@@ -99,8 +99,8 @@ task<> all_reduce(Channel net, Data data, Op op) {
 }
 
 /// Afterwards `out` on rank r holds chunk r of the sum of all ranks' `in`. `out` may be exactly
-/// this rank's chunk of `in`. Apart from that, `in` is only read. Every rank sends one chunk to
-/// each other rank, so all ranks together send p(p-1) messages.
+/// this rank's chunk of `in`; otherwise `in` is only read. Every rank sends one chunk to each other
+/// rank, so all ranks together send p(p-1) messages.
 template <channel Channel, buffer Data, class Op>
 task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
   const chunks chunk(in, parts);

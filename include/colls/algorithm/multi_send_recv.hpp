@@ -10,15 +10,16 @@
 
 namespace colls::multi_send_recv {
 
-/// Returns the range of all ranks, or of one rank, for the peers of an exchange. An exchange
-/// ignores the calling rank, even if the rank is in the range.
+/// Returns the range of all ranks, to be used as the peers of an exchange. An exchange skips the
+/// calling rank, even if this rank is in the range. `one_rank` returns the range of a single rank.
 template <channel Channel>
 pattern::rank_range all_ranks(const Channel& net) {
   return {0, net.size()};
 }
 inline pattern::rank_range one_rank(int rank) { return {rank, rank + 1}; }
 
-/// Runs an exchange on a transport that has no single operation for an exchange.
+/// Runs an exchange as one operation per message, for transports without a single operation for an
+/// exchange.
 template <channel Channel>
 task<> exchange_by_messages(Channel net, multi_send_buffers sends, multi_recv_buffers recvs) {
   const auto for_each_peer = [&](const auto& side, const auto& make) {

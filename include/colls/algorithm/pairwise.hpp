@@ -32,8 +32,8 @@ task<> all_to_all(Channel net, Data in, partition in_parts, Data out, partition 
 }
 
 /// Afterwards `out` on rank r holds chunk r of the sum of all ranks' `in`. The sum is folded in
-/// rank order, so the operation need not commute. `out` may be exactly this rank's chunk of `in`.
-/// Apart from that, `in` is only read. Takes p-1 rounds, in each of which a rank sends one message
+/// rank order, so the operation need not commute. `in` is only read, except that `out` may be
+/// exactly this rank's chunk of `in`. Takes p-1 rounds, in each of which a rank sends one message
 /// and receives one. Every chunk is sent only once.
 template <channel Channel, buffer Data, class Op>
 task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {

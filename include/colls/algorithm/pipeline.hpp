@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// pipeline: the functions that the algorithms on chains and on binary trees share. A buffer is cut
+// pipeline: the functions shared by the algorithms on chains and on binary trees. A buffer is cut
 // into segments that follow each other through the chain or tree. Several segments are in flight at
-// a time, one in each lane. A lane handles one segment after another. A coroutine handles a segment
-// as if the segment were a whole buffer.
+// a time, one in each lane. A lane handles one segment after another. The coroutine that handles a
+// segment treats it as a whole buffer.
 
 #include <colls/algorithm/typed_view.hpp>
 #include <colls/base/partition.hpp>
@@ -27,9 +27,9 @@ task<> in_segments(Channel net, const Data& data, Piece piece) {
 }
 
 /// Reduces the inputs of all ranks on their way up to the root, which is the rank without a parent.
-/// Each rank computes left (+) own (+) right from the sums of its children and its own input.
-/// Afterwards `out` of the root holds the sum of all ranks' `in`. `out` of the other ranks is
-/// ignored. `in` may be the same buffer as `out`; otherwise it is only read.
+/// Each rank computes left (+) own (+) right from the sums of its children and its own input, where
+/// (+) is `op`. Afterwards `out` of the root holds the sum of all ranks' `in`. `out` of the other
+/// ranks is ignored. `in` may be the same buffer as `out`; otherwise it is only read.
 template <channel Channel, buffer Data, class Op>
 task<> up(Channel net, Data in, Data out, pattern::in_order_node node, Op op) {
   const bool is_inner = node.parent >= 0 && (node.left >= 0 || node.right >= 0);

@@ -31,8 +31,8 @@ task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
   }
   chunks sum(in, parts);
   if (net.size() == 1) net.copy(bytes(out), bytes(in));
-  // From the first received message on, the partial sums lie in `work`. Only the sum of the last
-  // round is written to `out` instead, if it is a single chunk.
+  // `sum` refers to the input at first, and to the partial sums in `work` after the first message
+  // has been received. If the last round yields a single chunk, it is written to `out` instead.
   const bool is_fold_dest = cube.fold_source >= 0;
   const pattern::rank_range summed =
       cube.held(is_fold_dest || cube.rounds < 1 ? cube.rounds : cube.rounds - 1);
@@ -59,10 +59,10 @@ task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
 
 /// Afterwards `data` of every rank holds the sum of the inputs of all ranks, with the same bits on
 /// all ranks. The sum is folded in rank order, so the operation need not commute. First does a
-/// reduce_scatter in k rounds, which begin with exchanges between neighbours. Then does the rounds
-/// in reverse order to gather the sums. In these 2k rounds, a rank sends 2(p-1)/p of the buffer in
-/// total. If p is not a power of two, p - 2^k ranks first send their input to a neighbour and
-/// receive the sum from the neighbour at the end.
+/// reduce_scatter in k rounds, which begin with exchanges between neighbours. Then repeats the
+/// exchanges in reverse order to gather the sums. In these 2k rounds, a rank sends 2(p-1)/p of the
+/// buffer in total. If p is not a power of two, p - 2^k ranks first send their input to a neighbour
+/// and receive the sum from the neighbour at the end.
 template <channel Channel, buffer Data, class Op>
 task<> all_reduce(Channel net, Data data, Op op) {
   const pattern::hypercube cube(net.rank(), net.size());

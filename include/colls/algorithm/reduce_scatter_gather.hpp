@@ -13,8 +13,9 @@ namespace colls::reduce_scatter_gather {
 /// Afterwards `out` of the root holds the sum of all ranks' `in`. `out` of the other ranks is
 /// ignored. On the root, `in` may be the same buffer as `out`; otherwise `in` is only read. First a
 /// reduce_scatter over a circulant graph leaves one chunk of the sum on every rank. Then the root
-/// gathers the chunks over a binomial tree. The operation must commute. Rabenseifner, "Optimization
-/// of collective reduction operations" (2004), uses recursive halving for the reduce_scatter.
+/// gathers the chunks over a binomial tree. The operation must commute. The algorithm is that of
+/// Rabenseifner, "Optimization of collective reduction operations" (2004), except that he uses
+/// recursive halving for the reduce_scatter.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> reduce(Channel net, Data in, Data out, int root, Op op) {

@@ -47,13 +47,13 @@ class rotated_partition {
     return {all.subspan(start_ + start, head_end - start), all.subspan(0, end - head_end)};
   }
 
-  /// Copies all chunks from a buffer in rank order to `dest`, which gets the circular order.
+  /// Copies all chunks from `in_rank_order` to `dest`, where they are in the circular order.
   template <channel Channel, buffer Data>
   void rotate(const Channel& net, const Data& dest, const Data& in_rank_order) const {
     net.copy(bytes(dest.subspan(0, wrap_)), bytes(in_rank_order.subspan(start_, wrap_)));
     net.copy(bytes(dest.subspan(wrap_, start_)), bytes(in_rank_order.subspan(0, start_)));
   }
-  /// Copies all chunks from `source`, which has the circular order, to a buffer in rank order.
+  /// Copies all chunks from `source`, where they are in the circular order, to `in_rank_order`.
   template <channel Channel, buffer Data>
   void unrotate(const Channel& net, const Data& in_rank_order, const Data& source) const {
     net.copy(bytes(in_rank_order.subspan(start_, wrap_)), bytes(source.subspan(0, wrap_)));
@@ -64,7 +64,7 @@ class rotated_partition {
   partition parts_;
   int first_;
   std::size_t start_;  // the number of elements before the chunk of `first`, in rank order
-  std::size_t wrap_;   // the number of elements from that chunk to the end
+  std::size_t wrap_;   // the number of elements from the chunk of `first` to the end
 };
 
 }  // namespace colls

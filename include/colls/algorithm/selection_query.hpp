@@ -15,7 +15,7 @@ namespace colls {
 /// fingerprint, which the ranks compare, so the values are equal on all ranks.
 struct selection_query {
   collective operation = collective::none;
-  std::uint64_t bytes = 0;  // of the whole vector, or for all_to_all of one rank's vector
+  std::uint64_t bytes = 0;  // the size of the whole vector; for all_to_all, of one rank's vector
   int ranks = 1;
   bool commutative = true;
   order reduction_order = order::any;

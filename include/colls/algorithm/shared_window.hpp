@@ -29,9 +29,10 @@ struct window_descriptor {
   std::uint64_t out = 0;
 };
 
-/// The memory in which peers access a rank's input and output. It is the buffer itself if the
-/// buffer lies in shared memory or if no bounce buffer is available. Otherwise it is a copy of the
-/// buffer in a bounce buffer. This object must outlive the window that exposes the memory.
+/// The memory in which peers access a rank's input and output. Peers access a buffer in shared
+/// memory directly. For any other buffer, peers access a copy in a bounce buffer (a piece of shared
+/// memory), or the buffer itself if no bounce buffer is available or the input is too long. This
+/// object must outlive the window that exposes the memory.
 template <channel Channel>
 class exposed_buffers {
   using memory_type = typename Channel::transport_type::bounce_buffer;
@@ -69,9 +70,8 @@ class exposed_buffers {
   mutable_bytes out() const {
     return bounces_out_ ? mutable_bytes(bounce_->data(), out_.size) : out_;
   }
-  /// Returns the copy of the input in the bounce buffer, or an empty range if there is no copy.
-  /// Each part of this copy is read by only one peer, so the peer may overwrite the part after
-  /// reading it.
+  /// Returns the copy of the input in the bounce buffer, to be exposed for writing (see
+  /// `touch_input`), or an empty range if there is no copy.
   mutable_bytes writable_in() const { return writable_in(in_); }
   mutable_bytes writable_in(const_bytes part) const {
     return bounces_in_ ? bounced(part.data - in_.data, part.size) : mutable_bytes();
@@ -107,10 +107,10 @@ class exposed_buffers {
 };
 
 /// One rank's part in an operation whose ranks access each other's buffers. This rank accesses no
-/// buffer of a peer before it has received the descriptors of its peers. The matching of these
-/// messages also compares the fingerprints of the calls. After the destructor has returned, no peer
-/// writes to this rank's buffers, and peers discard any data that they still read from these
-/// buffers. This holds even if the operation fails.
+/// buffer of a peer before it has received the descriptors of its peers. When these messages are
+/// matched, the fingerprints (hashes of the arguments) of the calls are compared too. After the
+/// destructor has returned, no peer writes to this rank's buffers, and peers discard any data that
+/// they still read from these buffers. This holds even if the operation fails.
 template <channel Channel>
   requires shared_window_transport<typename Channel::transport_type>
 class shared_window {
@@ -122,7 +122,7 @@ class shared_window {
   /// expose their buffers.
   static constexpr std::size_t piece_bytes = 32 * 1024;
   /// The largest number of bytes that one system call reads by CMA. Longer reads cost less per
-  /// byte, as long as the data fits into a core's own cache.
+  /// byte, as long as the data fits into the core's private cache.
   static constexpr std::size_t cma_block_bytes = 256 * 1024;
 
   /// Makes a window in which each peer may read the memory `in(peer)` of this rank and write to the
@@ -310,7 +310,7 @@ class shared_window {
     bool valid_ = true;
   };
 
-  /// Cuts `count` elements of `element` bytes into pieces, and calls `work(first, n)` for each
+  /// Cuts `count` elements of `element` bytes each into pieces, and calls `work(first, n)` for each
   /// piece, within an access epoch. Lets other operations of this thread run after some of the
   /// pieces. Throws if a peer has abandoned the operation.
   task<> for_each_piece(std::size_t count, std::size_t element,

@@ -33,15 +33,15 @@
 
 namespace colls {
 
-/// A requirement of an algorithm on the operation or on the number of ranks, in addition to the
-/// requirements of the collective itself.
+/// What an algorithm requires of the reduction operation or of the number of ranks, in addition to
+/// what the collective itself requires.
 enum class needs : std::uint8_t { nothing, commutative, even_ranks };
 
 /// The description of one algorithm of a collective.
 struct algorithm_info {
   algorithm id = algorithm::automatic;
   needs requirement = needs::nothing;
-  order reduction_order = order::any;  // `rank` if results are those of a sequential reduction
+  order reduction_order = order::any;  // `rank` if the result is that of a sequential reduction
 };
 
 namespace detail {
@@ -155,7 +155,7 @@ constexpr void for_each_algorithm(Visitor visitor) {
   }
 }
 
-/// Does the same as `for_each_algorithm` for the algorithms that work only on a transport with a
+/// Like `for_each_algorithm`, but visits the algorithms that work only on a transport with a
 /// completion barrier (see `completion_barrier_transport`).
 template <collective What, class Visitor>
 constexpr void for_each_last_arriver_algorithm(Visitor visitor) {
@@ -169,8 +169,8 @@ constexpr void for_each_last_arriver_algorithm(Visitor visitor) {
   }
 }
 
-/// Does the same as `for_each_algorithm` for the algorithms that work only on a transport with
-/// shared windows (see `shared_window_transport`).
+/// Like `for_each_algorithm`, but visits the algorithms that work only on a transport with shared
+/// windows (see `shared_window_transport`).
 template <collective What, class Visitor>
 constexpr void for_each_window_algorithm(Visitor visitor) {
   using op = any_op;
@@ -246,7 +246,8 @@ constexpr bool has_algorithm(collective coll, algorithm algo, bool commutes) {
   return found;
 }
 
-/// Returns the reason why the algorithm cannot perform the call, or null if it can.
+/// Returns the reason why the algorithm cannot perform the call that `query` describes, or null if
+/// the algorithm can perform it.
 inline const char* refusal(const algorithm_info& info, const selection_query& query) {
   if (info.requirement == needs::commutative && !query.commutative) {
     return "it sums in an order of its own, and this operation is not commutative";
@@ -318,7 +319,7 @@ struct algorithm_table {
     }
     if constexpr (has_windows) for_each_window_algorithm<What>(visitor);
   }
-  /// Returns the set of algorithms that can perform the call.
+  /// Returns the set of algorithms that can perform the call that `query` describes.
   static algorithm_set legal(const selection_query& query) {
     algorithm_set result;
     with_collective(query.operation, [&]<collective What>() {
@@ -329,7 +330,7 @@ struct algorithm_table {
     return result;
   }
 
-  /// Returns an array of the algorithms of the collective `What`.
+  /// Returns an array with an entry for each algorithm of the collective `What`.
   template <collective What, class Function>
   static constexpr auto entries() {
     constexpr std::size_t n = [] {

@@ -37,9 +37,9 @@ enum class collective : std::uint8_t {
   attach,
 };
 
-/// The algorithm of a call. `automatic` means that the class `tuning` chooses the algorithm; its
-/// name in command lines and JSON is `auto`. The values are part of the wire format and never
-/// change.
+/// The algorithm of a call. `automatic` means that the class `tuning` chooses the algorithm. The
+/// name of `automatic` in command lines and JSON is `auto`. The values are part of the wire format
+/// and never change.
 enum class algorithm : std::uint8_t {
   automatic = 0,
   linear,
@@ -68,10 +68,10 @@ enum class order : std::uint8_t { any = 0, rank };
 
 /// The type of the partial sums that ranks send to each other. The choice matters only if the
 /// accumulate type (the type in which elements are combined) is wider than the element type. With
-/// `accumulate`, messages carry the accumulate type, and the final sum is rounded to the element
-/// type once. With `storage`, messages carry the element type: messages of float16 or bfloat16 have
-/// half as many bytes, but partial sums are rounded each time they are sent. With `storage` and
-/// `order::rank`, each addition rounds the sum.
+/// `accumulate`, messages carry elements of the accumulate type, and the final sum is rounded to
+/// the element type once. With `storage`, messages carry elements of the element type. Messages of
+/// float16 or bfloat16 then have half as many bytes, but partial sums are rounded each time they
+/// are sent. With `storage` and `order::rank`, the sum is rounded after each addition.
 enum class wire : std::uint8_t { accumulate = 0, storage };
 
 /// Returns the name of a collective as it appears in error messages, command lines and JSON.

@@ -11,10 +11,10 @@
 namespace colls::detail {
 
 /// Overwrites a byte in each cache line that begins in a buffer. Called by a reader of the buffer
-/// after the last read, when the contents are no longer needed. Does nothing on processors other
-/// than AMD's. AMD processors transfer the ownership of a modified line to the core that reads it,
-/// if readers usually write to such lines, as this function does. Without this transfer, the core
-/// that wrote the lines must request each line again before its next write.
+/// that no longer needs the contents. If the readers of modified lines usually write to them, AMD
+/// processors transfer the ownership of a line together with its data. Otherwise the core that
+/// wrote the line must request the line again before its next write. On other processors, this
+/// function does nothing.
 inline void touch_lines(std::byte* data, std::size_t size) {
 #if defined(__x86_64__)
   static const bool migrates_lines = __builtin_cpu_is("amd") != 0;

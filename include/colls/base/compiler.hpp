@@ -26,9 +26,9 @@
 /// would not be compiled for the instruction set of the loop.
 #define COLLS_INLINE [[gnu::always_inline]] COLLS_HOST_DEVICE
 
-/// Marks a function of an `.ipp` file that is not a template. The function is inline, unless
-/// COLLS_SEPARATE_COMPILATION is defined. In this case one source file of the program compiles all
-/// these functions (see <colls/source.hpp>).
+/// Marks a non-template function of an `.ipp` file. The function is inline by default. If
+/// COLLS_SEPARATE_COMPILATION is defined, the function is not inline, and one source file of the
+/// program compiles all such functions (see <colls/source.hpp>).
 #ifdef COLLS_SEPARATE_COMPILATION
 #define COLLS_ONCE
 #else

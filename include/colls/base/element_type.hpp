@@ -108,8 +108,8 @@ constexpr std::uint32_t id_of(type_kind kind, std::size_t size) {
   return static_cast<std::uint32_t>(kind) << 8 | static_cast<std::uint32_t>(size);
 }
 
-/// Whether T is the 80-bit floating-point format of the x87. The size of T is not sufficient to
-/// tell, because the 128-bit format of IEEE 754 has the same size.
+/// Whether T is the 80-bit floating-point format of the x87. The size of T does not tell, because
+/// the 128-bit format of IEEE 754 can have the same size.
 template <class T>
 inline constexpr bool is_extended = std::numeric_limits<T>::digits == 64;
 

@@ -209,8 +209,8 @@ class line {
   std::size_t size_ = 0;
 };
 
-/// Returns the advice to the user for a failure. The result is empty for an `invalid_argument` that
-/// does not come from a refused call, because the advice says that nothing was sent.
+/// Returns the hint to the user for a failure. The hint for `invalid_argument` says that nothing
+/// was sent, which is true only for a refused call. For other calls, the result is empty.
 constexpr const char* hint(const failure& reason) {
   return reason.code == errc::invalid_argument && !reason.refused ? "" : text_of(reason.code).hint;
 }
@@ -237,8 +237,8 @@ class error : public std::system_error {
 };
 
 /// Returns the failure record for an exception that an operation threw. If the exception is an
-/// `error`, this is its record. Otherwise the code is `not_enough_memory` for std::bad_alloc and
-/// `user_op_failed` for any other exception.
+/// `error`, returns the record of that error. Otherwise the code of the result is
+/// `not_enough_memory` for std::bad_alloc and `user_op_failed` for any other exception.
 failure failure_of(const std::exception_ptr& cause) noexcept;
 
 }  // namespace colls

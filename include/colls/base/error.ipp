@@ -37,9 +37,8 @@ COLLS_ONCE std::error_condition category::default_error_condition(int value) con
   }
 }
 
-/// Returns whether the detail begins with "rank" and the number of the culprit, and no address is
-/// known. In this case the detail is enough to name the culprit, and `to_text` does not do so
-/// again.
+/// Returns whether `to_text` need not name the culprit, because the detail begins with "rank" and
+/// the number of the culprit, and no address of the culprit is known.
 inline bool names_culprit(const failure& reason) {
   line name;
   name.add("rank %d ", reason.culprit);

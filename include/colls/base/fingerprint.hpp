@@ -52,8 +52,8 @@ inline std::uint64_t hash_of(const fingerprint& call) {
     hash = (hash ^ number) * 0x9e3779b97f4a7c15ULL;
     hash ^= hash >> 32;
   };
-  // `both` receives two members that were read separately. One 8-byte load would stall if the
-  // members had been stored separately.
+  // Packs two members, which the caller reads separately. One 8-byte load of both would stall if
+  // the members had just been stored separately.
   const auto both = [](std::uint32_t high, std::uint32_t low) {
     return std::uint64_t{high} << 32 | low;
   };
@@ -83,8 +83,8 @@ void describe(line& out, const fingerprint& call);
 void describe_mismatch(failure& reason, int rank, const fingerprint& call, int other_rank,
                        const fingerprint& other_call);
 
-/// Sets the detail of `reason` to a sentence about two different calls, if the call of `rank` is so
-/// old that its fingerprint is no longer available. `other_call` is the call of `other_rank`.
+/// Like `describe_mismatch`, but for a call of `rank` that is so old that its fingerprint is no
+/// longer available.
 void describe_forgotten_call(failure& reason, int rank, int other_rank,
                              const fingerprint& other_call);
 

@@ -16,8 +16,8 @@ namespace colls {
 namespace detail {
 
 // The conversions below have no branches, so that compilers can vectorise loops that contain them.
-// The conversions use no operation that could change a NaN, so that they are constant expressions
-// for every value.
+// They do no floating-point arithmetic on a NaN, so that they are constant expressions for every
+// value.
 
 COLLS_INLINE constexpr std::uint32_t bits_of(float value) {
   return __builtin_bit_cast(std::uint32_t, value);
@@ -124,8 +124,8 @@ static_assert(sizeof(float16) == 2 && std::is_trivially_copyable_v<float16> &&
 static_assert(sizeof(bfloat16) == 2 && std::is_trivially_copyable_v<bfloat16> &&
               std::is_trivially_default_constructible_v<bfloat16>);
 
-/// Returns the sum, which is computed in float and rounded once. The other binary operators compute
-/// and round in the same way.
+/// Returns the sum of `a` and `b`, computed in float and rounded once. The other binary operators
+/// also compute in float and round once.
 template <half_type T>
 COLLS_INLINE constexpr T operator+(T a, T b) {
   return T(float(a) + float(b));

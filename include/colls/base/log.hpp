@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// log: writes log lines to stderr or, if another writer is installed, to this writer. Nothing is
+// log: writes log lines to stderr, or passes them to another writer if one is installed. Nothing is
 // written to stdout.
 
 #include <atomic>

@@ -14,12 +14,12 @@ namespace colls {
 
 namespace detail {
 
-/// The costs of phases on one network. They apply to a call of `ranks` ranks on a vector of `bytes`
-/// bytes, where each host runs `per_host` of these ranks. A chunk is the share of one rank in the
-/// vector; the model treats all chunks as equally long. A window is a buffer that the other ranks
-/// of the host access directly. A hop is the time of one message from start to end. A gap is the
-/// time after which the sender of a message can send the next one. `near` is a link between ranks
-/// of one host, and `far` is a link between hosts.
+/// Computes what the phases of a collective cost on one network, for a call in which `ranks` ranks,
+/// `per_host` of them on each host, work on a vector of `bytes` bytes. A chunk is the share of one
+/// rank in the vector; the model treats all chunks as equally long. A window is a buffer that the
+/// other ranks of the host access directly. A hop is the time of one message from start to end. A
+/// gap is the time after which the sender of a message can send the next one. `near` is a link
+/// between ranks of one host, and `far` is a link between hosts.
 class loggp {
  protected:
   constexpr loggp(const network_cost& net, std::uint64_t bytes, int ranks, int per_host)
@@ -44,7 +44,7 @@ class loggp {
     std::uint64_t copied = 0;        // bytes that all ranks copy or reduce outside of receives
     std::uint64_t window_bytes = 0;  // bytes that all ranks access in windows of peers
     std::uint64_t batched = 0;       // messages that a receiver finds together, not one by one
-    std::uint64_t time_slices = 0;   // waits for a shared core that are not waits for messages
+    std::uint64_t time_slices = 0;   // times that a rank waits for a core, not for a message
 
     constexpr phase operator+(const phase& next) const {
       return {messages + next.messages,
@@ -114,9 +114,9 @@ class loggp {
   /// Returns the number of ranks of this communicator on a host.
   constexpr int ranks_per_host() const { return is_one_host() ? ranks_ : per_host_; }
   constexpr std::uint64_t hosts() const { return (p_ + number(per_host_) - 1) / number(per_host_); }
-  /// Returns whether ranks access each other's windows. The ranks that will expose a window are not
-  /// yet known when an algorithm is selected, so this function assumes that all ranks do if it is
-  /// possible.
+  /// Returns whether ranks can access each other's windows. The model then assumes that every rank
+  /// exposes a window, because the ranks that will do so are not yet known when an algorithm is
+  /// selected.
   constexpr bool has_windows() const { return is_one_host() && net_.window_per_kib > 0; }
   /// Returns the number of ranks of each host that send to another host if each rank sends to the
   /// rank `distance` steps further on the ring.
@@ -147,10 +147,10 @@ class loggp {
   constexpr picoseconds shift_hop(std::uint64_t bytes, int distance) const {
     return hop(bytes, crossing(distance));
   }
-  /// Returns the same time as the function above if the round is one of several rounds whose
-  /// distances add up to at most the number of ranks of a host. A rank waits for a message from
-  /// another host in only one of these rounds. If `waits` is false, no rank does so in this round,
-  /// and the latency between hosts does not count. The transfer between hosts always counts.
+  /// Like the overload above, but for one of several rounds whose distances add up to at most the
+  /// number of ranks of a host. A rank waits for a message from another host in only one of these
+  /// rounds. `waits` tells whether ranks do so in this round. If not, the latency between hosts is
+  /// not counted. The time of the transfer between hosts always counts.
   constexpr picoseconds shift_hop(std::uint64_t bytes, int distance, bool waits) const {
     if (is_one_host() || waits) return shift_hop(bytes, distance);
     return net_.near.latency + 2 * net_.near.overhead + transfer(bytes, crossing(distance));
@@ -232,8 +232,8 @@ class loggp {
     return sum;
   }
   constexpr phase circulant_rounds() const {
-    // The number of remaining rounds with short distances in which a rank waits for another host.
-    // It is -1 before the first round with a short distance.
+    // The number of remaining rounds with `skip < per_host_` in which a rank waits for another
+    // host, or -1 before the first round with such a skip.
     int waits = -1;
     return circulant_rounds(ranks_, chunk_, ranks_,
                             [&](std::uint64_t bytes, int skip, int distance) {
@@ -243,8 +243,8 @@ class loggp {
                             });
   }
   /// Returns the time in which the segments of a chunk move `steps` steps around a ring in
-  /// concurrent lanes. A step of one lane takes one hop, and a step of all lanes takes at least one
-  /// gap per lane.
+  /// concurrent lanes (parts of the call). A step of one lane takes one hop, and a step of all
+  /// lanes takes at least one gap per lane.
   constexpr picoseconds pipelined_ring(std::uint64_t steps, const algorithm_choice& choice,
                                        bool reduces) const {
     const std::uint64_t s = pieces(chunk_, choice.segment);
@@ -271,8 +271,8 @@ class loggp {
             pipelined_ring(p_ - 1, choice, reduces)};
   }
   /// Returns the cost of a neighbour exchange, in which a rank exchanges chunks with its two
-  /// neighbours alternately. It exchanges one chunk in the first round and two chunks in each later
-  /// round.
+  /// neighbours alternately. The rank exchanges one chunk in the first round and two chunks in each
+  /// later round.
   constexpr phase neighbours() const {
     const std::uint64_t rounds = p_ / 2;
     if (is_one_host() || per_host_ % 2 != 0) {
@@ -286,8 +286,8 @@ class loggp {
     return {p_ * rounds, (p_ - 1) * n_,
             hop(chunk_, 0) + (rounds - 1 - far) * hop(2 * chunk_, 0) + far * out};
   }
-  /// Returns `messages`, the cost of a phase. If the ranks share memory, all messages of the phase
-  /// count as batched, because a receiver finds them together and need not match each of them.
+  /// Returns the cost `messages` of a phase. If the ranks share memory, first marks all messages of
+  /// the phase as batched, because a receiver finds them together and need not match each of them.
   constexpr phase batch(phase messages) const {
     if (has_windows()) messages.batched = messages.messages;
     return messages;
@@ -302,10 +302,10 @@ class loggp {
     const phase once = descriptor_exchange();
     return batch({s * once.messages, s * once.bytes, s * once.critical_path});
   }
-  /// Returns the cost of one round of messages of `bytes` bytes, either between all ranks or
-  /// between one rank and all others. In shared memory, each message is a cache line that its
-  /// receiver polls. Without shared memory, two ranks need only the time of one message because
-  /// they send to each other at the same time.
+  /// Returns the cost `messages` of one round, with a critical path for short messages of `bytes`
+  /// bytes, either between all ranks or between one rank and all others. In shared memory, each
+  /// message is a cache line that its receiver polls. Without shared memory, two ranks need only
+  /// the time of one message because they send to each other at the same time.
   constexpr phase batch(phase messages, std::uint64_t bytes) const {
     if (has_windows()) {
       messages.critical_path = net_.near.latency + (p_ - 1) * gap(bytes);

@@ -11,14 +11,14 @@
 
 namespace colls::detail {
 
-/// The costs of phases in which data moves from a root or to a root, on one network.
+/// Computes what the rooted phases of a collective cost on one network. In a rooted phase, data
+/// moves from a root or to a root.
 class loggp_trees : protected loggp {
  protected:
   using loggp::loggp;
 
   /// Returns the cost of a phase in which the root sends a message of `bytes` bytes to each other
-  /// rank. `star_in` returns the cost of the opposite phase, in which each other rank sends a
-  /// message to the root. The root can receive several of these messages at the same time.
+  /// rank.
   constexpr phase star_out(std::uint64_t bytes) const {
     const std::uint64_t far = is_one_host() ? 0 : p_ - number(per_host_);
     const picoseconds near_gap = net_.near.overhead + duration(bytes, net_.near.per_kib);
@@ -29,6 +29,8 @@ class loggp_trees : protected loggp {
     return {p_ - 1, (p_ - 1) * bytes,
             hop(bytes, far > 0 ? 1 : 0) + max((p_ - 2) * near_gap, crossing)};
   }
+  /// Returns the cost of a phase in which each other rank sends a message of `bytes` bytes to the
+  /// root. The root can receive several of these messages at the same time.
   constexpr phase star_in(std::uint64_t bytes) const {
     const std::uint64_t far = is_one_host() ? 0 : p_ - number(per_host_);
     const auto link_gap = [&](const link_cost& link) {
@@ -38,9 +40,9 @@ class loggp_trees : protected loggp {
             hop(bytes, far > 0 ? 1 : 0) +
                 max((p_ - 2) * link_gap(net_.near), far > 0 ? (far - 1) * link_gap(net_.far) : 0)};
   }
-  /// Returns the cost of messages to the root, which receives and reduces one message after
-  /// another. If the messages are long, the root sends the clear to send (CTS) of a message only
-  /// after the previous message has arrived.
+  /// Returns the cost of a phase in which each other rank sends a message to the root, which
+  /// receives and reduces one message after another. If the messages are long, the root sends the
+  /// clear to send (CTS) of a message only after the previous message has arrived.
   constexpr phase star_sum(std::uint64_t bytes) const {
     phase sum = star_in(bytes);
     const std::uint64_t far = is_one_host() ? 0 : p_ - number(per_host_);
@@ -51,8 +53,9 @@ class loggp_trees : protected loggp {
   }
   enum class direction : std::uint8_t { down, up };
 
-  /// Returns how many of the k - 1 ranks that follow a parent at distances of `step` from each
-  /// other are on the parent's host. If this number differs between parents, returns the smallest.
+  /// A parent has children at the distances `step`, 2 * `step`, ..., (k - 1) * `step`. Returns how
+  /// many of these k - 1 children are on the parent's host. If this number differs between parents,
+  /// returns the smallest.
   constexpr std::uint64_t on_same_host(std::uint64_t step, std::uint64_t k) const {
     if (is_one_host()) return k - 1;
     // Parents are at multiples of `k * step` and hosts begin at multiples of `per_host_`, so that
@@ -63,8 +66,8 @@ class loggp_trees : protected loggp {
   }
   /// Returns the cost of sending `bytes` bytes down a k-nomial tree, or of reducing them on the way
   /// up. A message takes one hop per level, and one gap for each child that the parent serves
-  /// earlier. If the parent reduces and the messages are long, the parent sends the clear to send
-  /// of a message only after the previous message has arrived.
+  /// earlier. If the parent reduces and the messages are long, the parent sends the CTS of a
+  /// message only after the previous message has arrived.
   constexpr phase tree(std::uint64_t bytes, int radix, direction heading) const {
     const std::uint64_t k = number(radix);
     const bool up = heading == direction::up;
@@ -82,7 +85,7 @@ class loggp_trees : protected loggp {
     const picoseconds far_port = gap_of(net_.far.overhead, duration(bytes, port));
     const picoseconds far_gap = max(far_port, duration(bytes, net_.far.per_kib));
     picoseconds full = 0;  // the time of a full tree of k^level ranks
-    picoseconds time = 0;  // the time of the tree that consists of the levels so far
+    picoseconds time = 0;  // the time of the tree up to the current level
     std::uint64_t left = p_ - 1;
     for (std::uint64_t step = 1; step <= p_ - 1; step *= k, left /= k) {
       const std::uint64_t max_near = on_same_host(step, k);
@@ -144,10 +147,10 @@ class loggp_trees : protected loggp {
     const picoseconds lane = (hop(piece, far > 0 ? 1 : 0) + busy) / number(choice.lanes);
     return {(p_ - 1) * s, (p_ - 1) * bytes, down + (s - 1) * max(busy, lane)};
   }
-  /// Returns the time in which the network port of the busiest host transfers its data. A rank near
-  /// the root of one tree has both children on other hosts, and another rank of its host may be
-  /// near the root of the other tree. If the ranks of a host do not form a complete subtree, more
-  /// edges cross between hosts.
+  /// Returns how long one pass over both trees occupies the network port of the busiest host. A
+  /// rank near the root of one tree has both children on other hosts, and another rank of the same
+  /// host may be near the root of the other tree. If the ranks of a host do not form a complete
+  /// subtree, more edges of the trees connect different hosts.
   constexpr picoseconds double_tree_crossing() const {
     if (is_one_host() || per_host_ == 1) return 0;
     const bool is_subtree = (per_host_ & (per_host_ - 1)) == 0;

@@ -34,20 +34,19 @@ struct link_cost {
 struct network_cost {
   link_cost near;                    // a message between ranks of one host
   link_cost far;                     // a message between hosts
-  picoseconds host_per_kib = 0;      // for the bytes that all ranks of a host send to other hosts
+  picoseconds host_per_kib = 0;      // for all bytes that the ranks of a host send to other hosts
   picoseconds reduce_per_kib = 0;    // for the bytes that a rank reduces or copies itself
   picoseconds window_per_kib = 0;    // for direct access to a peer's buffer; 0 if not supported
-  std::uint64_t min_segment = 4096;  // pieces shorter than this number of bytes gain nothing
-  bool one_thread = false;           // whether one thread does the work of all ranks in turn
-  int cores = 0;                     // the number of cores that a host's ranks share, or 0 if none
-  picoseconds time_slice = 0;        // the time for which a rank holds a core that it shares
+  std::uint64_t min_segment = 4096;  // the length in bytes of the shortest useful segment
+  bool one_thread = false;           // whether all ranks run in turn on one thread
+  int cores = 0;                     // the number of cores of a host, or 0 to ignore core sharing
+  picoseconds time_slice = 0;        // how long a rank runs on a shared core at a time
 
   friend constexpr bool operator==(const network_cost&, const network_cost&) = default;
 };
 
 /// The default costs of processes that communicate over TCP, both on one host and between hosts on
-/// a 10 Gbit/s network. On one host, the sender and the receiver each copy every byte, and pieces
-/// shorter than `min_segment` gain nothing.
+/// a 10 Gbit/s network. On one host, the sender and the receiver each copy every byte.
 inline constexpr network_cost tcp_cost{
     .near = {600'000, 1'200'000, 195'000},
     .far = {15'000'000, 2'000'000, 900'000},
@@ -58,7 +57,7 @@ inline constexpr network_cost tcp_cost{
 };
 /// The default costs of processes that use shared memory on a host and TCP between hosts. On a
 /// host, the sender copies each byte to shared memory, and the receiver copies or reduces it from
-/// there. `min_segment` is large because connections cut messages into pieces themselves.
+/// there. `min_segment` is large because connections split messages into pieces themselves.
 inline constexpr network_cost hybrid_cost{
     .near = {110'000, 90'000, 120'000},
     .far = tcp_cost.far,

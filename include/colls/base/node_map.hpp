@@ -15,7 +15,7 @@ namespace colls {
 class node_map {
  public:
   /// Groups the ranks 0 to `size` - 1. `host_of(rank)` must return equal numbers for two ranks
-  /// exactly if the ranks are on the same host.
+  /// if and only if the ranks are on the same host.
   template <class HostOf>
   node_map(int size, const HostOf& host_of) : positions_(static_cast<std::size_t>(size)) {
     std::vector<int> hosts;

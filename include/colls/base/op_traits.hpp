@@ -14,7 +14,7 @@ namespace colls {
 
 namespace detail {
 
-/// The base class of the built-in operations. `Number` stands for the operation in fingerprints
+/// The base class of the built-in operations. `Number` identifies the operation in fingerprints
 /// (the arguments of calls that ranks compare).
 template <std::uint32_t Number>
 struct builtin_op {
@@ -24,7 +24,7 @@ struct builtin_op {
 template <class Op>
 concept is_builtin_op = requires { requires std::is_base_of_v<builtin_op<Op::op_number>, Op>; };
 
-/// A callable that is declared to be commutative. All other properties come from `Function`.
+/// A callable that behaves like `Function` and is declared to be commutative.
 template <class Function>
 struct commuting : Function {
   static constexpr bool commutative = true;
@@ -96,13 +96,13 @@ constexpr auto commutative(Result (*function)(Left, Right)) {
 
 /// An operation that can combine elements of type T. It is a callable (T, T) -> T that can be
 /// called on a const object. Its type may have the static members `constexpr bool commutative`,
-/// `constexpr bool associative` and `constexpr const char* name`. It may also have the functions `T
-/// prepare(T)`, which is called for every input, and `T finish(T, int ranks)`, which is called for
-/// every result.
+/// `constexpr bool associative` and `constexpr const char* name`. It may also have the functions
+/// `T prepare(T)`, which is called for every input, and `T finish(T, int ranks)`, which is called
+/// for every result.
 template <class Op, class T>
 concept reduction_for = supported_type<T> && detail::combines<Op, T>;
 
-/// An operation that may combine its inputs in any order.
+/// An operation whose inputs may be combined in any order.
 template <class Op, class T>
 concept commutative_for = reduction_for<Op, T> && detail::commutes<Op>;
 
@@ -135,7 +135,7 @@ constexpr bool check_reduction() {
   return accumulator_for<Accumulate, T> && reduction_for<Op, Accumulate>;
 }
 
-/// Returns the number that stands for an operation in fingerprints. The number of a built-in
+/// Returns the number that identifies an operation in fingerprints. The number of a built-in
 /// operation is fixed. The number of any other operation is a hash of its name, if it has one, and
 /// of whether it is commutative and associative.
 template <class Op>

@@ -12,7 +12,7 @@
 namespace colls {
 
 /// The last, optional argument of every call. All members except `timeout` and `stream` must be
-/// equal on all ranks. A chunk is the share of one rank in the data of the call.
+/// equal on all ranks.
 struct options {
   /// The algorithm of the call, or `automatic` if the class `tuning` decides. An algorithm that the
   /// caller has chosen is never replaced by another.
@@ -20,7 +20,8 @@ struct options {
   /// The time after which the operation fails. If this is 0, only the environment variable
   /// COLLS_TIMEOUT limits the time of the operation.
   time_span timeout{};
-  /// The size in bytes of a pipelined piece of a chunk, or 0 if the class `tuning` decides.
+  /// The size in bytes of the pieces into which a chunk (one rank's share of the data) is divided
+  /// for pipelining, or 0 if the class `tuning` decides.
   std::size_t segment = 0;
   /// The radix of knomial_tree, bruck or dissemination, or 0 if the class `tuning` decides. A radix
   /// other than 0 must be at least 2.
@@ -28,8 +29,8 @@ struct options {
   /// The order in which a reduction combines the inputs. With `rank`, the result has the same bits
   /// as a sequential reduction in rank order.
   colls::order order = colls::order::any;
-  /// The type of the partial sums that ranks send to each other: the accumulate type (in which
-  /// elements are combined) with `accumulate`, or the element type with `storage`.
+  /// The type of the partial sums that ranks send to each other. With `accumulate`, this is the
+  /// type in which elements are combined. With `storage`, it is the element type.
   colls::wire wire = colls::wire::accumulate;
   /// The stream of a call on GPU memory. The operation starts after the work that was enqueued on
   /// the stream before the call.

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// partition: the division of an array into one chunk per rank. It gives the offset and the length
-// of the chunk of each rank.
+// partition: the division of an array into one chunk per rank. A partition gives the offset and the
+// length of each rank's chunk.
 
 #include <colls/base/compiler.hpp>
 
@@ -18,7 +18,7 @@ class partition {
  public:
   constexpr partition() = default;
 
-  /// Divides n elements into `ranks` chunks as evenly as possible. The first `n % ranks` chunks
+  /// Divides `n` elements into `ranks` chunks as evenly as possible. The first `n % ranks` chunks
   /// have one element more than the others.
   COLLS_HOST_DEVICE constexpr partition(std::size_t n, int ranks)
       : ranks_(ranks),
@@ -60,9 +60,9 @@ class partition {
 
   COLLS_HOST_DEVICE constexpr int ranks() const { return ranks_; }
 
-  /// Returns the offset of the chunk of rank i. Except in a partition that `segment` has returned,
-  /// i may also be `ranks()`, so that the chunks of the ranks i to j - 1 begin at `offset(i)` and
-  /// end before `offset(j)`.
+  /// Returns the offset of the chunk of rank `i`. Unless `segment` has returned this partition, `i`
+  /// may also be `ranks()`: the chunks of the ranks i to j - 1 begin at `offset(i)` and end before
+  /// `offset(j)`.
   COLLS_HOST_DEVICE constexpr std::size_t offset(int i) const {
     if (segments_ == 1) return chunk_offset(i);
     const std::size_t length = chunk_count(i);
@@ -73,15 +73,15 @@ class partition {
 
   COLLS_HOST_DEVICE constexpr std::size_t count(int i) const { return piece_of(chunk_count(i)); }
 
-  /// Returns the number of elements of all chunks. In a partition that `segment` has returned, this
-  /// is the number of elements of the original partition.
+  /// Returns the number of elements of all chunks together. In a partition that `segment` has
+  /// returned, this is the number of elements of the original partition.
   COLLS_HOST_DEVICE constexpr std::size_t total() const {
     return offsets_ != nullptr ? offsets_[ranks_]
                                : base_ * static_cast<std::size_t>(ranks_) + longer_;
   }
 
-  /// Returns whether all chunks have equal lengths. Returns false for any partition with a table of
-  /// offsets.
+  /// Returns whether all chunks have equal lengths. Always returns false for a partition with a
+  /// table of offsets.
   COLLS_HOST_DEVICE constexpr bool is_blocks() const { return offsets_ == nullptr && longer_ == 0; }
 
   /// Returns the number of elements of the longest chunk. Scratch memory for one chunk must have

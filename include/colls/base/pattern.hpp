@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// pattern: communication patterns, which compute by arithmetic the ranks that exchange messages in
-// each round. The memory that a pattern uses does not grow with the number of ranks. The rank -1
-// means that there is no such rank.
+// pattern: communication patterns. A pattern defines which ranks exchange messages in each round.
+// It computes these ranks by arithmetic, in memory that does not grow with the number of ranks. The
+// rank -1 means that there is no such rank.
 
 #include <bit>
 
@@ -52,12 +52,13 @@ struct ring {
   constexpr int ahead(int step) const { return shifted_rank(rank, step, size); }
 };
 
-/// The neighbour exchange on a ring with an even number of ranks. The ranks form pairs (0, 1), (2,
-/// 3), ... A rank exchanges parts with its two neighbours alternately. In round 0 it exchanges its
-/// own part for the part of the other rank of its pair. In each later round it sends two parts and
-/// receives two parts, which are the parts of one pair. The parts that it sends in round 1 are
-/// those of its own pair, and in later rounds those that it received in the previous round. The
-/// received pairs come alternately from both sides of the rank, and from increasing distances.
+/// The neighbour exchange algorithm on a ring with an even number of ranks, each of which begins
+/// with its own part of the data. The ranks form pairs (0, 1), (2, 3), ... A rank exchanges parts
+/// with its two neighbours alternately. In round 0 it exchanges its own part for the part of the
+/// other rank of its pair. In each later round it sends the two parts of one pair and receives the
+/// two parts of another. In round 1 it sends the parts of its own pair, and in later rounds those
+/// that it received in the previous round. The received pairs come alternately from both sides of
+/// the rank, and from increasing distances.
 struct neighbours {
   int rank;
   int size;
@@ -78,7 +79,7 @@ struct neighbours {
 
  private:
   // Returns the two ranks whose parts are received in this round. For round 0, returns the pair of
-  // this rank, because this rank has both parts of the pair after this round.
+  // this rank, whose parts are sent in round 1.
   constexpr rank_range pair(int round) const {
     const int first = rank % 2 == 0 ? -1 : 1;  // the direction of the pair received in round 1
     const int distance = (round + 1) / 2 * (round % 2 == 1 ? first : -first);
@@ -88,12 +89,12 @@ struct neighbours {
 };
 
 /// A hypercube for recursive doubling and halving. The number of corners is the largest power of
-/// two that does not exceed the number of ranks. If there are m ranks in excess, the even rank of
-/// each of the first m pairs (0, 1), (2, 3), ... folds: it sends its part to the odd rank and
-/// receives the result from the odd rank at the end. All other ranks are corners. A corner stands
-/// for itself and for the rank that folds into it, if there is one. Before each round of recursive
-/// doubling, the parts that a corner has combined are those of consecutive ranks. A corner
-/// therefore combines in rank order if it puts the part of the lower ranks on the left.
+/// two that does not exceed the number of ranks. If m ranks are left over, the even rank of each of
+/// the first m pairs (0, 1), (2, 3), ... folds: it sends its part to the odd rank and receives the
+/// result from the odd rank at the end. All other ranks are corners. A corner represents itself and
+/// the rank that folds into it, if there is one. Before each round of recursive doubling, a corner
+/// has combined the parts of consecutive ranks. It therefore combines in rank order if it puts the
+/// part of the lower ranks on the left.
 class hypercube {
  public:
   int rounds;
@@ -116,7 +117,7 @@ class hypercube {
   /// Returns the ranks whose parts this corner has before this round if the rounds run in ascending
   /// order, and the ranks whose parts it keeps in this round if they run in descending order.
   constexpr rank_range held(int round) const { return range(corner_, round); }
-  /// Returns the ranks that `held` returns on the partner of this corner.
+  /// Returns what `held(round)` returns on the partner of this corner.
   constexpr rank_range partner_held(int round) const {
     return range(corner_ ^ (1 << round), round);
   }
@@ -151,9 +152,9 @@ class hypercube {
 
 /// Dissemination in rounds with the steps 1, k, k^2, ... that are less than the number of ranks,
 /// where k is the radix. In each round a rank exchanges messages with the ranks that are 1, 2, ...,
-/// k - 1 times the step away on the ring, and the number of parts that it has grows by a factor of
-/// k. A part that travels to another rank moves in each round by one digit of its distance, written
-/// in base k.
+/// k - 1 times the step away on the ring. The number of parts that a rank has grows by a factor of
+/// up to k in each round. In an all_to_all, the block for the rank at distance d moves, in the
+/// round with the step k^i, k^i times the i-th digit of d in base k.
 struct dissemination {
   int rank;
   int size;

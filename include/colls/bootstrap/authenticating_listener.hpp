@@ -90,8 +90,8 @@ class authenticating_listener final : engine::watcher, engine::source {
 
   task<> authenticate(pending_iterator slot);
 
-  // Returns whether a connection may be evicted now, which the limit on the rate of evictions may
-  // forbid. `old` is the number of connections that may be chosen. Returns false if `old` is 0.
+  // Returns whether the limit on the rate of evictions allows an eviction now. Returns false if
+  // `old`, the number of connections to choose from, is 0.
   bool may_evict(int old);
   // Evicts one of the oldest `old` pending connections, chosen at random, and decrements `old`.
   void evict(int& old);

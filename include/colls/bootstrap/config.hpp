@@ -24,8 +24,8 @@ namespace colls {
 struct config {
   int rank = -1;
   int size = -1;
-  /// The launcher may set this member and the next three. Bootstrap detects the values of those
-  /// that are -1.
+  /// The launcher may set this member and the next three. If a value is -1, the bootstrap detects
+  /// it.
   int local_rank = -1;
   int local_size = -1;
   int node = -1;
@@ -63,7 +63,7 @@ struct config {
   bool checksum = false;
   port_list ports = {};   // tried in this order instead of the port in `address`
   bool served = false;    // whether a launcher hosts the store at `address`
-  bool own_file = false;  // whether only this job uses the file in `address`
+  bool own_file = false;  // whether only this job uses the file that `address` names
   int store_fd = -1;      // on rank 0, a socket that already listens at `address`, or -1
 
   /// Returns the config of a world whose only rank is this process.

@@ -41,9 +41,9 @@ class exponential_backoff {
 /// Makes one attempt to connect to the store at `address`, and returns the client. The steps are:
 /// connect; if `key` is empty and `address` is on this machine, fetch the generated secret from the
 /// local socket; prove to the store that this process knows the secret; wait for the verdict, which
-/// says whether the store accepts this process. Sets `*connected` to true after the first step, and
-/// `key` to the proved secret after the last one. Throws the error of the step that fails. The
-/// arguments must outlive the task.
+/// says whether the store accepts this process. Sets `*connected` to true after the first step.
+/// After the last step, sets `key` to the secret that the store has accepted. Throws the error of
+/// the step that fails. The arguments must outlive the task.
 task<std::shared_ptr<tcp_store>> dial_store_once(engine& driver, const endpoint& address,
                                                  const hello& local, secret& key,
                                                  time_point deadline, time_point default_timeout,
@@ -101,7 +101,8 @@ task<std::shared_ptr<tcp_store>> dial_store(engine& driver, std::string host, po
 /// Connects to the store at `address` (tcp://host:port) and returns the client. Repeats the attempt
 /// until it succeeds, until the deadline, or until an error shows that further attempts are
 /// useless. Tries every IP address of the host. If `ports` is not empty, tries these ports instead
-/// of the port in `address`. Sets `key` to the proved secret. The arguments must outlive the task.
+/// of the port in `address`. Sets `key` to the secret that the store has accepted. The arguments
+/// must outlive the task.
 task<std::shared_ptr<tcp_store>> dial_store(engine& driver, const detail::store_address& address,
                                             const port_list& ports, const hello& local, secret& key,
                                             time_point deadline, time_point default_timeout);

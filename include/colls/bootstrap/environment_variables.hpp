@@ -123,9 +123,9 @@ inline std::string read_secret(const variables& env) {
   return read_secret_file(file);
 }
 
-/// Returns the ports to try for the store of `job` if the launcher itself uses `port`, the port
-/// that it announces. The result depends only on `job` and `port`, so all ranks try the same ports
-/// in the same order. The ports lie below the range of ephemeral ports.
+/// Returns the ports to try for the store of `job`. Called when the launcher announces `port` to
+/// the ranks but uses that port itself. The result depends only on `job` and `port`, so all ranks
+/// try the same ports in the same order. The ports lie below the range of ephemeral ports.
 inline port_list derived_ports(const std::string& job, int port) {
   std::uint64_t hash = 14695981039346656037ULL;
   for (const char c : job + ":" + std::to_string(port)) {

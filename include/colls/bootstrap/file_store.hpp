@@ -123,12 +123,12 @@ class file_store final : public store {
   detail::descriptor file_;
   detail::file_store_header header_;
   std::map<std::string, std::string> values_;
-  // The end of the records that were read so far.
+  // The offset in the file after the last record that was read.
   std::size_t end_ = sizeof(detail::file_store_header);
   // Whether an incomplete record follows `end_`.
   bool has_partial_record_ = false;
   // The id of the process that created the file through this object, or 0. A forked child has
-  // another id and therefore does not remove the file.
+  // another process id and therefore does not remove the file.
   pid_t creator_ = 0;
   bool removes_directory_ = false;
 };

@@ -179,11 +179,11 @@ COLLS_ONCE void file_store::give_name(const std::string& fresh, const std::strin
     detail::raise(errc::join_failed, "cannot replace file://%s: %s", path.c_str(),
                   std::strerror(errno));
   }
-  (void)::unlink(fresh.c_str());  // now a second name of the file, which is harmless if it remains
+  (void)::unlink(fresh.c_str());  // if this second name of the file remains, it does no harm
 }
 
 COLLS_ONCE bool file_store::may_replace(const existing& old, const options& opts) {
-  // An empty file only reserves the name, as mktemp does.
+  // An empty file, such as mktemp creates, only reserves the name.
   if (old.facts.st_size == 0) return true;
   const auto header = read_header(old.file.get());
   if (!opts.replace_abandoned || !header) return false;

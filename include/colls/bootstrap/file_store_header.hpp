@@ -17,7 +17,7 @@ namespace colls {
 
 namespace detail {
 
-/// The header at the beginning of a store's file.
+/// The header of a store's file. It identifies the job and the process that created the file.
 struct file_store_header {
   char magic[8] = {'C', 'O', 'L', 'L', 'S', 'F', 'S', '\n'};
   std::uint32_t version = wire_version;
@@ -36,8 +36,8 @@ struct file_store_header {
            version == wire_version && secret[sizeof secret - 1] == 0;
   }
   /// Returns whether the process that created the file is known to have ended. Returns false if
-  /// this process cannot know, because the creator belongs to another machine, another boot of this
-  /// machine or another PID namespace.
+  /// this process cannot tell, because the file was created on another machine, before the last
+  /// boot of this machine, or in another PID namespace.
   bool is_abandoned() const {
     const file_store_header local = of_this_process();
     if (std::memcmp(boot, local.boot, sizeof boot) != 0) return false;

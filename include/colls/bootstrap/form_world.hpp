@@ -12,7 +12,7 @@ namespace colls {
 /// Forms the world that `opts` describes, and returns what this rank knows about the world. Waits
 /// until all ranks have joined, but at most for `opts.join_timeout`. Afterwards every rank has the
 /// same node map (the node of each rank), and listens at an address that all ranks know or can look
-/// up. The only rank of a world of one opens no sockets. If the world cannot form, throws an error
+/// up. In a world of one rank, the rank opens no sockets. If the world cannot form, throws an error
 /// that names the ranks and machines concerned and a remedy.
 task<world_info> form_world(engine& driver, config opts);
 

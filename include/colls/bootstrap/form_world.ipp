@@ -158,8 +158,8 @@ class world_bootstrap {
       } catch (...) {
         failed = std::current_exception();
       }
-      // A failure may also be announced after the last reply. No call on the store has thrown then,
-      // so the reason is checked here.
+      // A failure may also be announced after the last reply. In that case no call on the store has
+      // thrown, so the reason is checked here.
       if (!failed && guard.reason()) failed = std::make_exception_ptr(error(*guard.reason()));
       if (failed) {
         const bool is_news = !guard.reason() && !store_->is_lost();
@@ -221,7 +221,8 @@ class world_bootstrap {
     return keys;
   }
 
-  // Waits until all ranks have joined, builds the node map and publishes it. Called on rank 0.
+  // Waits until all ranks have joined, and then builds and publishes the node map, which tells the
+  // node of each rank. Called on rank 0.
   task<> gather_ranks() {
     const std::vector<std::string> keys = all_keys();
     for (bool has_warned = false;;) {
@@ -332,9 +333,8 @@ class world_bootstrap {
   }
 
   // On the rank that hosts the store, waits until all other ranks have received the node map. On
-  // the other ranks, tells the store that this rank has received it. The wait is necessary because
-  // the hosting rank may compute for a long time after joining and does not serve the store
-  // meanwhile.
+  // the other ranks, tells the store that this rank has received the node map. The wait is
+  // necessary because the hosting rank does not serve the store while it computes after joining.
   task<> release_server() {
     const std::vector<std::string> all_received{"colls/heard by all"};
     if (info_.server) {
@@ -346,8 +346,8 @@ class world_bootstrap {
   }
 
   // Announces to the other ranks that the world cannot form, which makes their waits fail.
-  // Announces nothing if only this process cannot join, because its rank is taken or has already
-  // left.
+  // Announces nothing if only this process cannot join, because another process has already joined
+  // as its rank.
   task<> report(std::exception_ptr failed) {
     failure reason(errc::join_failed);
     try {
@@ -367,9 +367,8 @@ class world_bootstrap {
     }
   }
 
-  // Says goodbye to the store and, on the rank that hosts the store, waits until the other ranks
-  // have left. The announcement of the failure can thus still reach the other ranks. Waits for at
-  // most 1 s.
+  // Says goodbye to the store. The rank that hosts the store also waits until the other ranks have
+  // left, so that the announcement of the failure reaches them. Takes at most 1 s.
   task<> leave_store() {
     const time_point until = engine_.now() + seconds;
     co_await store_->leave(until);

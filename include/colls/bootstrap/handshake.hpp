@@ -151,8 +151,8 @@ task<hello> prove(stream& connection, const hello& local, const secret& key);
 /// Performs the accepting side of the handshake and returns the peer's HELLO. Afterwards both sides
 /// have proved that they know the secret, and the caller must call `give_verdict`. Throws if the
 /// peer does not complete the handshake. The error is `closed` if the peer disconnected before it
-/// sent anything, or after its HELLO. Such a peer may be a rank that exited or computed for too
-/// long. The arguments must outlive the task.
+/// sent anything, or after its HELLO. Such a peer may be a rank that exited, or that computed for
+/// so long that it missed the deadline of the handshake. The arguments must outlive the task.
 task<hello> challenge(stream& connection, const hello& local, const secret& key);
 
 /// Sends the verdict of the accepting side. If `result` is `other_world`, `number` must be the size

@@ -3,8 +3,8 @@
 #pragma once
 
 // The messages of the handshake. HELLO is the first message on every connection, in both
-// directions. The verdict is the last one and says whether the accepting side accepts the peer.
-// Both have a fixed size. The functions that write and parse HELLO have no side effects.
+// directions. The verdict is the last message of the handshake and says whether the accepting side
+// accepts the peer. Both messages have a fixed size.
 
 #include <array>
 #include <bit>
@@ -80,12 +80,12 @@ Number get_number(const std::byte* source) {
   return static_cast<Number>(value);
 }
 
-// Like the PNG signature, these bytes contain line ends that a transfer in text mode would change.
-// Such a transfer is thus detected.
+// Like the PNG signature, these bytes contain line ends. A transfer in text mode would change the
+// line ends and is thus detected.
 inline constexpr unsigned char hello_magic[8] = {0x89, 'C', 'O', 'L', '\r', '\n', 0x1a, '\n'};
 
-// The number format of this machine. It must be equal on both sides, because payloads are sent in
-// it.
+// The number format of this machine. It must be equal on both sides, because payloads are not
+// converted.
 inline constexpr std::uint8_t machine_format =
     (std::endian::native == std::endian::little ? 1 : 0) |
     (std::numeric_limits<float>::is_iec559 && std::numeric_limits<double>::is_iec559 ? 2 : 0);

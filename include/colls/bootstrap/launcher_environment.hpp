@@ -56,8 +56,8 @@ class launcher_environment_reader {
 /// original value of COLLS_SECRET even after `hide_secret_from_children`.
 const char* process_variable(const char* name);
 /// Empties COLLS_SECRET in the environment, so that programs started by this process do not inherit
-/// the secret. Other variables do not move, so other threads may read them meanwhile. As with
-/// getenv, no other thread may change the environment meanwhile.
+/// the secret. During the call, other threads may read other variables, which do not move in
+/// memory, but must not change the environment.
 void hide_secret_from_children();
 
 }  // namespace detail

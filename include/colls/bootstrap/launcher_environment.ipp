@@ -18,8 +18,8 @@
 
 namespace colls::detail {
 
-// The secrets that were removed from the environment. A list keeps each of them for ever, because
-// callers may hold pointers to the texts.
+// The secrets that were removed from the environment. They are kept forever, because callers may
+// hold pointers to the texts.
 struct hidden_secrets {
   std::mutex guard;
   std::list<std::string> texts;
@@ -46,8 +46,8 @@ COLLS_ONCE void hide_secret_from_children() {
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     if (std::strncmp(*entry, empty, size) != 0 || (*entry)[size] == 0) continue;
     hidden.texts.emplace_back(*entry + size);
-    // The entry is replaced in place, because other threads may read variables meanwhile. With
-    // unsetenv, the entries after this one would move.
+    // The entry is replaced in place, because other threads may be reading the environment.
+    // `unsetenv` would move the entries after this one.
     std::atomic_ref<char*>(*entry).store(empty, std::memory_order_release);
   }
 }
@@ -235,8 +235,8 @@ COLLS_ONCE void launcher_environment_reader::use_own_file(std::string job) {
   for (char& c : job) {
     if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.' && c != '-') c = '_';
   }
-  // The runtime directory of this user is preferred to /tmp, because there no other user can take
-  // the name of the job's directory.
+  // The runtime directory of this user is preferred to /tmp, because no other user can create a
+  // directory with the job's name there.
   const std::string user = std::to_string(::geteuid());
   const std::string runtime = "/run/user/" + user;
   const std::string parent = is_own_directory(runtime) ? runtime : "/tmp";

@@ -12,8 +12,10 @@
 
 namespace colls::detail {
 
-// The layout of the message is: magic (8 bytes), version (2 bytes), state (1 byte), zero bytes, and
-// from byte 16 the text of the secret (64 bytes).
+// The state in the message that answers a client: whether rank 0 has generated (drawn) a secret,
+// the user has given one, the job has none, or the server has no free descriptor. The layout of the
+// message is: magic (8 bytes), version (2 bytes), state (1 byte), 5 zero bytes, and the text of a
+// drawn secret (64 bytes).
 enum class secret_state : std::uint8_t { drawn = 1, given, none, no_descriptor };
 inline constexpr char secret_magic[8] = {'c', 'o', 'l', 'l', 's', 'k', 'e', 'y'};
 

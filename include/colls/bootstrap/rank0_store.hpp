@@ -49,7 +49,8 @@ inline void draw_secret_for_loopback(secret& key,
   if (key.empty() && is_local) key = secret::drawn(draw_secret());
 }
 
-/// Returns a hint why rank 0 could not listen at `address`, or an empty string if there is none.
+/// Returns a text that explains why rank 0 could not listen at `address`. Returns an empty string
+/// if there is nothing to add to the error `ec`.
 inline std::string explain_listen_error(const store_server& server, const endpoint& address,
                                         std::error_code ec) {
   if (ec == std::errc::address_not_available) {
@@ -62,9 +63,9 @@ inline std::string explain_listen_error(const store_server& server, const endpoi
 }
 
 /// Opens the store on rank 0 and returns its server. Uses the socket `cfg.store_fd` if there is
-/// one. Otherwise listens at the first port that is free at all addresses of the host. If another
-/// program had the port at one of these addresses, ranks could connect to that program. Sets `key`
-/// to the generated secret if one is needed. The arguments must outlive the task.
+/// one. Otherwise listens at the first port that is free at all addresses of the host, so that no
+/// rank can connect to another program that has the port at one of these addresses. Sets `key` to
+/// the generated secret if one is needed. The arguments must outlive the task.
 inline task<std::shared_ptr<store_server>> host_store(engine& driver, const config& cfg,
                                                       const store_address& address,
                                                       const hello& local, secret& key,
@@ -90,7 +91,7 @@ inline task<std::shared_ptr<store_server>> host_store(engine& driver, const conf
   }
   draw_secret_for_loopback(key, addresses);
   auto server = std::make_shared<store_server>(driver, local, key);
-  // The attempts to listen are repeated for 2 s, because a job that has just ended may take a
+  // The attempts to listen are repeated for up to 2 s, because a job that has just ended may take a
   // moment to release its port.
   const time_point retry_until = std::min(deadline, driver.now() + 2 * seconds);
   endpoint refused;

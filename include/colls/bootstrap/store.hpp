@@ -72,15 +72,15 @@ class store {
     return do_check({keys.begin(), keys.end()}, deadline);
   }
 
-  /// Announces to all processes that the culprit of `reason` has failed or, if the culprit is -1,
-  /// that the world cannot form. Does nothing if the store does not distribute failures.
+  /// Announces to all processes that the rank `reason.culprit` has failed or, if `reason.culprit`
+  /// is -1, that the world cannot form. Does nothing if the store does not distribute failures.
   virtual task<> report_failure(failure reason, time_point deadline) {
     (void)reason;
     (void)deadline;
     co_return;
   }
-  /// Sets the listener for failures, or removes it if the argument is null. A new listener receives
-  /// the failures so far at once.
+  /// Sets the listener for failures, or removes it if the argument is null. All earlier failures
+  /// are reported to a new listener immediately.
   virtual void listen_for_failures(failure_listener*) {}
   /// Returns whether there is unread input from the store, which may announce a failure.
   virtual bool has_unread() const { return false; }

@@ -67,7 +67,7 @@ class store_server final : authenticating_listener::handler, engine::source {
   task<> drain(time_point deadline);
 
   /// Stops listening and closes all connections. Tells the clients that the server leaves, so that
-  /// they do not regard it as failed.
+  /// they do not regard the server as failed.
   void close();
 
  private:
@@ -149,15 +149,15 @@ class store_server final : authenticating_listener::handler, engine::source {
   pending_wait& wait_for(client& peer, std::uint32_t id, const std::vector<std::string>& keys);
   void forget(client& peer, std::uint32_t id);
 
-  // Reserves memory in `failures_` for a failure of each client, so that announcing such a failure
-  // never lacks memory.
+  // Reserves memory in `failures_` for a failure of each client, so that announcing these failures
+  // needs no further memory.
   void reserve_failures();
   // Sends to a client the failures that it has not received yet. If memory is short, the next sweep
   // (a periodic call by the engine) tries again.
   void send_failures(client& peer);
 
-  // Called when all keys of the wait `it` exist. Schedules the reply. Its value is copied only
-  // after the previous replies were sent, so that replies do not accumulate in memory.
+  // Called when all keys of the wait `it` exist. Schedules the reply. The value is copied into the
+  // reply only after the previous replies were sent, so that replies do not accumulate in memory.
   void keys_ready(pending_wait& it);
 
   void reply(client& peer, const frame& header, std::string_view value);

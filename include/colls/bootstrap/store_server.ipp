@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Implementation of store_server.hpp: serving the clients of the store.
+// Implementation of store_server.hpp: serves the clients of the store (the key-value service
+// through which ranks find each other).
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/store_server.hpp>
@@ -247,8 +248,8 @@ COLLS_ONCE task<detail::outcome> store_server::serve_requests(client& peer) {
     if (!second) co_return second;
     if (!received.matches(key, value)) co_return detail::outcome{detail::damaged_frame()};
     handle_request(peer, request, key, value);
-    // While more than `max_unsent_bytes` of replies to a client are unsent, its next request is not
-    // served. Otherwise a client that does not read its replies could exhaust the memory.
+    // While the unsent replies to a client exceed `max_unsent_bytes`, the server does not read the
+    // client's next request. Otherwise a client that reads no replies could exhaust the memory.
     while (peer.output.size() > max_unsent_bytes && peer.connection->is_open()) {
       co_await engine_.sleep_until(engine_.now() + 10 * milliseconds);
     }
@@ -258,8 +259,8 @@ COLLS_ONCE task<detail::outcome> store_server::serve_requests(client& peer) {
 COLLS_ONCE task<> store_server::end_after_error(client& peer) {
   reply(peer, {.op = frame::opcode::bye}, {});
   peer.connection->set_deadline(engine_.now() + seconds);
-  // The rest of the input is read before the connection is closed. Closing a connection with unread
-  // data would reset the connection, and the last frame could be lost.
+  // Reads the rest of the input, because closing a connection with unread data resets the
+  // connection, and then the last frame could be lost.
   std::array<std::byte, 4096> rest{};
   for (detail::outcome more; more;) {
     std::size_t some = 0;

@@ -9,8 +9,8 @@
 namespace colls {
 
 /// A client of a `store_server`. If the connection is lost, outstanding and later requests fail
-/// with `unreachable`. If a rank hosted the store and has died, the failure listener also receives
-/// the failure of this rank.
+/// with `unreachable`. If the connection is lost because the rank that hosted the store has died,
+/// the client also reports that rank's failure to the failure listener.
 class tcp_store final : public store, engine::source {
  public:
   /// Creates a client on `connection`, which the server must have accepted in the handshake.

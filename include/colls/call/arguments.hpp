@@ -168,7 +168,8 @@ std::vector<std::size_t> offsets_of(const Counts& counts) {
   return offsets;
 }
 
-/// A collector of the first problem in the arguments of a call. Later problems are ignored.
+/// A record of the first problem that is found in the arguments of a call. Later problems are
+/// ignored.
 class checks {
  public:
   explicit checks(collective coll) : operation_(coll) {}
@@ -210,7 +211,7 @@ class checks {
   }
 
   collective operation_;
-  std::optional<failure> failure_;  // half a kilobyte, which a valid call does not initialize
+  std::optional<failure> failure_;  // half a kilobyte, left uninitialized in valid calls
 };
 
 }  // namespace detail

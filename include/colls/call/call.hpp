@@ -61,8 +61,8 @@ class call_base : public operation_record, public recycled {
     if (owner_ != nullptr) owner_->progress();
   }
 
-  /// Returns true if the call has ended. Otherwise returns false, and the call posts `waiter` when
-  /// it ends.
+  /// Returns true if the call has ended. Otherwise returns false, and `waiter` is posted when the
+  /// call ends.
   bool wait(completion& waiter) {
     if (is_done()) return true;
     check_single_waiter();
@@ -134,11 +134,11 @@ class call_base : public operation_record, public recycled {
     delete this;
   }
 
-  /// Returns whether no peer has matched this point-to-point operation, so that the operation can
-  /// be withdrawn without effect on any peer. Null for other operations, and until `transfer` is
-  /// set.
+  /// A function that returns whether no peer has matched this point-to-point operation, so that the
+  /// operation can be withdrawn without effect on any peer. Null for other operations, and until
+  /// the transport operation has been created.
   bool (*can_withdraw)(const call_base& self) = nullptr;
-  void* transfer = nullptr;
+  void* transfer = nullptr;  // the transport operation, which `can_withdraw` examines
 
   std::size_t working_bytes = 0;  // the size of the working memory that this call needs
 
@@ -147,8 +147,8 @@ class call_base : public operation_record, public recycled {
  protected:
   /// Moves the result of the body into this call. Rethrows the exception of a body that has thrown.
   virtual void take_result() = 0;
-  /// Returns whether nothing but `take_result` is left to do for this call. Called only while the
-  /// body's completion is posted.
+  /// Returns whether the work of the body is done, so that only `take_result` is left to call.
+  /// Called only while the body's completion is posted.
   virtual bool is_body_done() const { return true; }
   virtual void destroy_body() noexcept = 0;
 

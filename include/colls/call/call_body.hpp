@@ -160,8 +160,8 @@ struct call_body {
 
   /// Runs an all_reduce of several buffers as one operation. If `packed` is true, or if the
   /// elements have to be converted, the buffers are copied into one vector, which is then reduced.
-  /// Otherwise each buffer is reduced in place, concurrently with the others, in lanes of its own.
-  /// Packing suits small buffers.
+  /// Otherwise the buffers are reduced in place and concurrently, and lanes keep their messages
+  /// apart. Packing is meant for small buffers.
   static task<> all_reduce_group(Channel net,
                                  function_pointer<task<>(Channel, any_buffer, any_op)> algorithm,
                                  std::vector<any_buffer> group, reduction op, bool packed) {

@@ -17,8 +17,8 @@ struct algorithm_info;
 
 namespace colls::detail {
 
-/// What a call has in common with all calls that have the same fingerprint. The fingerprint
-/// contains the arguments that must be equal on all ranks.
+/// The data that all calls with the same fingerprint share. The fingerprint contains the arguments
+/// that must be equal on all ranks.
 struct cached_call {
   fingerprint call_fingerprint;
   operation_record record;  // each call with this fingerprint begins with a copy of this record
@@ -42,7 +42,7 @@ struct cached_call {
 class call_cache {
  public:
   struct entry {
-    fingerprint requested;  // contains the choice that the caller pinned, not the final choice
+    fingerprint requested;  // with the algorithm that the caller pinned, not the final one
     cached_call cached;
     const algorithm_info* algorithm = nullptr;
     bool is_frameless = false;
@@ -55,8 +55,8 @@ class call_cache {
     const entry& last = entries_[last_[static_cast<std::size_t>(requested.operation)]];
     return last.requested == requested ? &last : nullptr;
   }
-  /// Returns the entry of a call with an equal request, or null if there is none. `find_last` then
-  /// finds this entry too.
+  /// Returns the entry of a call with an equal request, and makes it the entry that `find_last`
+  /// examines. Returns null if there is none.
   const entry* find(const fingerprint& requested) {
     for (std::size_t i = 0; i < max_entries; ++i) {
       if (entries_[i].requested != requested) continue;
@@ -83,7 +83,7 @@ class call_cache {
   std::uint8_t last_[32] = {};  // for each collective, the index of the entry that was used last
 };
 
-/// The part of one rank's side of a communicator that does not depend on the transport. The object
+/// The part of a communicator, on one rank, that does not depend on the transport. A call_queue
 /// cannot be moved, because calls in flight refer to it.
 class call_queue : public call_owner {
  public:
@@ -97,16 +97,16 @@ class call_queue : public call_owner {
   const node_map& nodes() {
     return state_.nodes([&](int rank) { return host_of(rank); });
   }
-  /// Sets the network costs from which the times of algorithms are predicted, so that the fastest
-  /// one can be chosen. The costs must be equal on all ranks. No call may be in flight.
+  /// Sets the network costs from which the times of algorithms are predicted in order to choose the
+  /// fastest algorithm. The costs must be equal on all ranks. No call may be in flight.
   void set_costs(const network_cost& net) {
     const bool has_levels = net.far != link_cost{};
     tuning_.set(net, has_levels && nodes().nodes() > 1 ? nodes().max_node_size() : 0);
     cache_.clear();
   }
   bool is_world() const { return is_world_; }
-  /// Returns this rank's number among the ranks of its machine. This is the number that was given
-  /// to `set_local_rank`, or else the rank's position among these ranks in rank order.
+  /// Returns this rank's number among the ranks of its machine. This is the number passed to
+  /// `set_local_rank`, or the rank's position in rank order if that function was not called.
   int local_rank() {
     return local_rank_ >= 0 ? local_rank_ : nodes().position_of(state_.rank()).local_rank;
   }
@@ -122,8 +122,8 @@ class call_queue : public call_owner {
     return make<Call>(initial);
   }
 
-  /// Returns the operation of a call that is refused because of `reason`, such as an invalid
-  /// argument. The call takes no sequence number and sends nothing.
+  /// Refuses a call because of `reason`, such as an invalid argument, and returns its failed
+  /// operation. The call takes no sequence number and sends nothing.
   template <class T>
   [[gnu::noinline, gnu::cold]] operation<T> refuse(call<T>* new_call, failure reason) {
     reason.observer = matcher_.rank();
@@ -200,7 +200,7 @@ class call_queue : public call_owner {
     wake_driver();
   }
 
-  /// Closes this rank's side of the communicator. All calls in flight end with `errc::closed`, and
+  /// Closes this rank's side of the communicator. All calls in flight fail with `errc::closed`, and
   /// later calls are refused.
   void shut_down() {
     if (!std::exchange(is_open_, false)) return;
@@ -247,7 +247,7 @@ class call_queue : public call_owner {
  private:
   // The limits on the number of collectives that run at the same time and on the size of their
   // working memory. Calls beyond a limit are deferred and start in call order. The oldest call is
-  // never deferred, so the limits may differ between ranks.
+  // never deferred, so ranks need not defer the same calls.
   static constexpr int max_running = 64;
   static constexpr std::size_t max_running_bytes = 32 << 20;
 
@@ -298,8 +298,8 @@ class call_queue : public call_owner {
   }
 
   [[gnu::noinline]] void admit_deferred() {
-    // A call that ends within `admit` calls this function again. That inner call returns here,
-    // because the loop below goes on to admit the next call.
+    // A call that ends within `admit` makes this function run again. The nested run returns here,
+    // because the loop of the outer run goes on to admit the next call.
     if (std::exchange(is_admitting_, true)) return;
     while (first_deferred_ != nullptr) {
       call_base& next = *first_deferred_;

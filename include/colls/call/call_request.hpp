@@ -17,8 +17,8 @@ namespace colls::detail {
 
 // ---- fingerprint and query
 
-/// Returns the part of an algorithm choice that the caller has pinned by `opts`. Fields that are 0
-/// are not pinned, so they are chosen later, together with the algorithm.
+/// Returns the part of the algorithm choice that the caller has pinned in `opts`. Fields that are 0
+/// are not pinned and are chosen later.
 inline algorithm_choice pinned_choice(const options& opts) {
   return {opts.algorithm, opts.segment, 0, opts.radix};
 }
@@ -43,8 +43,8 @@ inline algorithm_choice pinned_choice(const options& opts) {
           true};
 }
 
-/// Returns the fingerprint of a call as it is before an algorithm is selected. The fingerprint
-/// contains the choice that the caller has pinned, not the final choice.
+/// Returns the fingerprint of a call before an algorithm is selected. The fingerprint contains only
+/// the part of the algorithm choice that the caller has pinned.
 [[gnu::always_inline]] inline fingerprint fingerprint_of(collective coll, std::uint32_t type,
                                                          std::size_t element_size,
                                                          std::size_t count, int root,
@@ -96,8 +96,8 @@ inline partition partition_of(const std::vector<std::size_t>& offsets, std::size
                          : partition::from_offsets(offsets.data(), ranks);
 }
 /// Requires that two buffers of one element type have equal length, and are either the same buffer
-/// or disjoint. The inlined test accepts valid pairs quickly. For other pairs, the checks after the
-/// test find out what is wrong.
+/// or disjoint. The first test accepts valid pairs quickly. The checks after it find out what is
+/// wrong with other pairs.
 [[gnu::always_inline]] inline void check_pair(checks& check, const any_buffer& in,
                                               const any_buffer& out) {
   const auto a = reinterpret_cast<std::uintptr_t>(in.data());

@@ -163,9 +163,9 @@ class communicator {
     return {std::move(memory), count};
   }
 
-  /// Returns a buffer of `count` elements of `memory`, beginning with element `first`. Only calls
-  /// on this communicator accept the buffer. The overload without `first` and `count` returns all
-  /// elements. Throws `errc::invalid_argument` if `memory` has too few elements.
+  /// Returns a view of `count` elements of `memory`, beginning with element `first`. Only calls on
+  /// this communicator accept the view. The overload without `first` and `count` returns a view of
+  /// all elements. Throws `errc::invalid_argument` if `memory` has too few elements.
   template <supported_type T>
   registered_buffer<T, transport_memory_t<Transport>> register_buffer(
       shared_buffer<T, transport_memory_t<Transport>>& memory, std::size_t first,
@@ -248,8 +248,8 @@ class communicator {
   operation<> reduce(Data&& data, int root, const options& opts) {
     return reduce<Pinned>(std::forward<Data>(data), root, plus{}, opts);
   }
-  /// Afterwards the root's `out` is the elementwise reduction of all ranks' `in`, which has the
-  /// same length. The other ranks may pass `none` as `out`.
+  /// Afterwards the root's `out` is the elementwise reduction of all ranks' `in`. `in` and `out`
+  /// must have equal length. The other ranks may pass `none` as `out`.
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out, class Op = plus>
     requires((readable_range<Out> || detail::is_none<Out>) && !detail::is_options<Op>)
   operation<> reduce(In&& in, Out&& out, int root, Op op = {}, const options& opts = {}) {
@@ -263,7 +263,7 @@ class communicator {
     return reduce<Pinned>(std::forward<In>(in), std::forward<Out>(out), root, plus{}, opts);
   }
 
-  /// Afterwards `out` on rank r is the elementwise reduction of all ranks' block r of `in`. `in`
+  /// Afterwards `out` on rank r is the elementwise reduction of block r of all ranks' `in`. `in`
   /// consists of `size()` blocks of `out.size()` elements each.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             class Op = plus>
@@ -490,8 +490,8 @@ class communicator {
   }
   /// Makes another communicator of the same ranks for use by a second thread. The new communicator
   /// has its own connections and runs on `executor`. No thread may run `executor` before this
-  /// operation has ended. From then on, the same thread must run `executor`, use the new
-  /// communicator, and close that communicator.
+  /// operation has ended. From then on, a single thread must run `executor` and use and close the
+  /// new communicator.
   template <class Executor>
     requires(!detail::is_options<Executor>)
   operation<communicator> dup(const Executor& executor, const options& opts = {}) {
@@ -501,7 +501,8 @@ class communicator {
   /// Makes another communicator of the same ranks for a different kind of memory. The new
   /// communicator has a transport that moves its messages through the transport of this
   /// communicator. `make(transport)` gets a `shared_ptr` to this communicator's transport and
-  /// returns the new transport. `shape` must be equal on all ranks.
+  /// returns the new transport. `shape` is a number that identifies the kind and the settings of
+  /// the new transport, and must be equal on all ranks.
   template <class Make>
   auto attach(std::uint64_t shape, const Make& make, const options& opts = {}) {
     return core_->attach(make(core_->shared_net()), shape, opts);
@@ -515,13 +516,13 @@ class communicator {
     revocation.culprit = core_->matching().rank();
     core_->revoke(revocation);
   }
-  /// Returns the reason for which the communicator has failed, or null if it has not failed.
+  /// Returns the reason why the communicator has failed, or null if it has not failed.
   const failure* failed() const {
     return core_->state().failed() ? &core_->state().reason() : nullptr;
   }
   /// Closes this rank's side of the communicator, which then accepts no more calls. This rank's
   /// unfinished operations fail with `errc::closed`. If one of them is a collective, the
-  /// communicator is revoked. Otherwise, closing ends no operation of a peer. Closing the world
+  /// communicator is revoked. Otherwise, the operations of the peers continue. Closing the world
   /// also closes its connections, once all outgoing data is written. The operation waits for the
   /// peers at most until `deadline`. If no deadline is given, the timeout of the world applies.
   operation<> close(time_span deadline = {});
@@ -576,8 +577,8 @@ class communicator {
     return input(std::forward<Range>(data), opts);
   }
 
-  /// Returns the id of the element type, or 0 for an unsupported type. Does not refuse an
-  /// unsupported type because `check_range` does so, with a readable message.
+  /// Returns the id of the element type, or 0 for an unsupported type. An unsupported type is no
+  /// error here, because `check_range` rejects it with a readable message.
   template <class T>
   static constexpr std::uint32_t element_id() {
     if constexpr (supported_type<T>) {
@@ -611,7 +612,8 @@ class communicator {
   }
 
   // Returns a reduction from which the types of the element and of the user's operation are erased.
-  // It may refer to `op`, which must stay alive until the call has copied the state of `op`.
+  // The reduction may refer to `op`, which must stay alive until the call has copied the state of
+  // `op`.
   template <class T, class Op>
   static decltype(auto) make_host_reduction(const Op& op, const options& opts) {
     if constexpr (std::is_empty_v<Op>) {

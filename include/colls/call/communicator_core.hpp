@@ -22,8 +22,8 @@ namespace detail {
 /// complete type of the transport, because the definitions are in <colls/call/start_call.hpp>.
 ///
 /// In the functions below, `type` is the id of the element type. A list of offsets is empty if all
-/// blocks have equal length. Otherwise it has one more entry than there are ranks. The call copies
-/// the reduction, which therefore need not outlive the function.
+/// blocks have equal length. Otherwise it has one more entry than there are ranks. A call copies
+/// its reduction, so the caller need not keep the reduction alive.
 template <class Transport>
 class core final : public call_queue {
  public:
@@ -56,7 +56,7 @@ class core final : public call_queue {
   operation<> all_gather(std::uint32_t type, any_buffer in, any_buffer out, offsets shares,
                          const options& opts);
   /// Starts a gather or a scatter. `own_block` is the buffer for this rank's block. `full` is the
-  /// buffer for the blocks of all ranks, which only the root has.
+  /// buffer for the blocks of all ranks and is used only on the root.
   template <collective Coll>
   operation<> gather_or_scatter(std::uint32_t type, any_buffer own_block, any_buffer full,
                                 offsets shares, int root, const options& opts);

@@ -195,8 +195,8 @@ operation<communicator<Transport>> core<Transport>::dup(const Executor& executor
   });
 }
 
-/// The call that closes a communicator. This call belongs to no communicator, and it keeps the
-/// transport alive until its handle is destroyed.
+/// The call that closes a communicator. The call belongs to no communicator, and keeps the
+/// transport alive until the user destroys the `operation` that `close` has returned.
 template <class Transport>
 class close_call final : public call<void>, call_owner {
  public:

@@ -3,7 +3,7 @@
 #pragma once
 
 // start_call: checks, numbers and starts calls. Contains the definitions of the functions that
-// communicator_core.hpp declares. They are compiled once per transport.
+// communicator_core.hpp declares. The functions are compiled once per transport.
 
 #include <colls/algorithm/table.hpp>
 #include <colls/base/shared_buffer.hpp>
@@ -37,7 +37,7 @@ core<Transport>::~core() {
 template <class Transport>
 std::shared_ptr<std::byte> core<Transport>::allocate(std::size_t size) {
   if constexpr (std::is_same_v<transport_memory_t<Transport>, device_memory>) {
-    return net_->allocate(size != 0 ? size : 1);  // not 0, because null means a lack of memory
+    return net_->allocate(size != 0 ? size : 1);  // not 0, because null means too little memory
   } else if constexpr (shared_window_transport<Transport>) {
     return net_->allocate(size);
   } else {
@@ -76,8 +76,9 @@ void core<Transport>::call_ended(call_base& ended_call) noexcept {
   if constexpr (waking_transport<Transport>) net_->wake_peers();
 }
 
-/// Returns the algorithm choice for a call. If the pinned algorithm cannot do the call, or no
-/// algorithm can, makes `check` fail. Returns an empty choice if `check` has failed.
+/// Returns the algorithm to use for a call. If `opts` pins (requests) an algorithm that cannot do
+/// the call, or if no algorithm can do the call, makes `check` fail. Returns an empty choice if
+/// `check` has failed.
 template <class AlgorithmTable, class Table>
 algorithm_choice choose(const Table& table, const tuning& selection, const selection_query& query,
                         const cost_model::pricing& price, const options& opts, checks& check) {
@@ -124,7 +125,8 @@ constexpr auto frameless_of() {
 
 /// Satisfied by a transport whose library does collectives itself (native collectives). Native
 /// collectives are used for calls that pin no algorithm, or that pin `native` or `direct`. If a
-/// native collective cannot be used, the call falls back to the algorithm that was chosen.
+/// native collective cannot be used, the call falls back to the algorithm of colls that was chosen
+/// for the call.
 template <class Transport>
 concept has_native_collectives = requires { requires Transport::has_native_collectives; };
 template <class Transport>

@@ -18,9 +18,9 @@ namespace colls {
 
 /// The number of a lane that no algorithm uses, because no algorithm has that many lanes. If a peer
 /// has withdrawn its buffers because the operation failed there, a rank that still needs the
-/// buffers waits by a receive on this lane. The wait ends when the peer revokes the communicator.
-/// The receive then fails with the reason for the revocation. In a CUDA peer group, the waiting
-/// ranks also send on this lane, but the peer does not.
+/// buffers waits by a receive on this lane. The peer sends nothing on this lane, so the receive
+/// fails when the peer revokes the communicator. In a CUDA peer group, the waiting ranks also send
+/// on this lane.
 inline constexpr int unused_lane = 0x7f00;
 
 namespace detail {

@@ -46,9 +46,9 @@ class multi_send_recv_buffers {
     return result;
   }
 
-  /// Returns a copy of this description without the messages of ranks whose number is 0. Each rank
-  /// has a number in memory. `zeroth` is the number of rank 0, and the numbers of successive ranks
-  /// lie `stride` bytes apart. The numbers must outlive the result.
+  /// Returns a copy of this description without messages for the ranks whose number is 0. `zeroth`
+  /// is the number of rank 0. The numbers of successive ranks lie `stride` bytes apart in memory,
+  /// and must outlive the result.
   multi_send_recv_buffers where_nonzero(const std::uint64_t& zeroth, std::size_t stride) const {
     multi_send_recv_buffers result = *this;
     result.numbers_ = reinterpret_cast<const std::byte*>(&zeroth);
@@ -84,7 +84,8 @@ class multi_send_recv_buffers {
 
   pattern::rank_range ranks_{};
   Bytes first_;
-  // The distance in bytes between the blocks of successive ranks. With `parts_`, the element size.
+  // The distance in bytes between the blocks of successive ranks, or the element size if `parts_`
+  // is not null.
   std::size_t stride_ = 0;
   const partition* parts_ = nullptr;    // null if the distances between blocks are equal
   const std::byte* numbers_ = nullptr;  // null if all ranks of the range have messages

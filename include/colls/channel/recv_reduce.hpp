@@ -43,8 +43,8 @@ void revoke(Transport& net, const operation_record& record, failure reason) {
   net.matching().revoke(*record.communicator, reason);
 }
 
-/// Revokes the communicator. Must be called in the handler of an exception that a reduction has
-/// thrown.
+/// Revokes the communicator with the text of the current exception, which a reduction has thrown.
+/// Must be called in the exception handler.
 template <class Transport>
 [[gnu::cold, gnu::noinline]] void revoke_after_throw(Transport& net,
                                                      const operation_record& record) {
@@ -110,8 +110,8 @@ class fused_recv_reduce;
 template <class Transport, class Data, class Op>
 class staged_recv_reduce;
 
-/// The description of a recv_reduce. The operation is constructed from this description where it is
-/// awaited.
+/// The description of a recv_reduce. It converts to the operation, so that a `co_await` can
+/// construct the operation in place.
 template <class Transport, class Data, class Op>
 struct recv_reduce_request {
   using operation =
@@ -165,7 +165,7 @@ class fused_recv_reduce {
   detail::receive_operation_of<Transport> receive_;
 };
 
-/// A recv_reduce that receives the message in scratch memory and reduces it from there.
+/// A recv_reduce that receives the whole message in scratch memory and then reduces it.
 template <class Transport, class Data, class Op>
 class staged_recv_reduce : completion {
  public:

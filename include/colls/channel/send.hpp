@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// queued_send: the send operation of those transports that may keep a send in a queue.
+// queued_send: the send operation of transports that may keep a send in a queue.
 
 #include <colls/base/buffer.hpp>
 #include <colls/base/key_table.hpp>

@@ -106,9 +106,9 @@ enum class readers { no_rank, one, all, all_to_reduce };
 /// `exposure(net, communicator)` is the owner's side of one operation:
 /// - `offset_for(peer, data)` exposes `data` to `peer`. It returns the offset of `data` in the
 ///   peer's view, or 0 if the peer cannot access `data`.
-/// - `address_for(peer, data, readers)` does the same for memory of this rank that lies in no view
-///   and that the peer reads by a system call. It returns 0 if the peer cannot read this memory or
-///   if a message is faster.
+/// - `address_for(peer, data, readers)` exposes memory of this rank that lies in no view, and that
+///   the peer reads by a system call. It returns the offset by which the peer reads `data`, or 0 if
+///   the peer cannot read this memory or if a message is faster.
 /// - `remote_key()` returns the key with which peers access the exposed buffers, or 0 if too many
 ///   keys are open.
 /// - `disable_reads(peer)` is called after the peer has failed to read. From then on `address_for`
@@ -121,9 +121,9 @@ enum class readers { no_rank, one, all, all_to_reduce };
 /// `net.view_of(peer)` returns this rank's view of the buffers that a peer exposes, or null. To
 /// access the buffers, call `enter()`, then issue a sequentially consistent fence, and then check
 /// `is_open(remote_key)`. Access the bytes through `at(offset, size)`, and call `leave()`
-/// afterwards. An offset for which `is_private(offset)` returns true lies in no view. If
-/// `can_read_owner()` returns true, read such an offset by calling `read(buffer, offset)`, then
-/// issue a fence, and then check `is_open(remote_key)`.
+/// afterwards. An offset for which `is_private(offset)` returns true denotes memory that lies in no
+/// view. If `can_read_owner()` returns true, read such an offset by calling `read(buffer, offset)`,
+/// then issue a fence, and then check `is_open(remote_key)`.
 ///
 /// `bounce_buffer(net)` holds `bounce_buffer::size` bytes of memory that one operation can expose.
 /// `data()` of the bounce buffer returns the address of this memory, or null if no memory was free.

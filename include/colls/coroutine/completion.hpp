@@ -38,7 +38,8 @@ class completion {
   inline void post() noexcept;
 
   /// Runs the handler at once. May be called only from a handler that the run queue runs. An
-  /// operation that consists of other operations does so when the last of these has completed.
+  /// operation that consists of other operations calls this function when the last of them has
+  /// completed.
   void run() noexcept { handler_(*this); }
 
   bool posted() const { return next_ != nullptr; }

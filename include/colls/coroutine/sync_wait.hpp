@@ -11,10 +11,10 @@ namespace colls {
 
 /// The event loop that `sync_wait` runs until the operation completes. `poll` moves bytes, runs the
 /// queue of completions and returns whether anything happened. `idle` is called after a poll that
-/// has found nothing to do. It takes the number of such polls in a row, and may spin, yield or
-/// sleep until a poll can make progress. `sync_wait` calls `enter` when it begins and `leave` when
-/// it ends. In between, the driver need not run itself on its executor, because `sync_wait` polls
-/// it.
+/// has found nothing to do. Its argument is the number of such polls in a row. It may spin, yield
+/// or sleep until a poll can make progress. `sync_wait` calls `enter` when it begins and `leave`
+/// when it ends. In between, the driver need not run itself on its executor, because `sync_wait`
+/// polls it.
 template <class Driver>
 concept driver = requires(Driver& driver, unsigned idle_polls) {
   { driver.queue() } -> std::same_as<run_queue&>;

@@ -43,7 +43,7 @@ decltype(auto) unwrap_result(Operation& operation) {
   }
 }
 
-/// The completion that resumes a coroutine. The operations that the coroutine awaits post it.
+/// The completion that resumes a coroutine. Each operation that the coroutine awaits posts it.
 struct resumption : completion {
   std::coroutine_handle<> coroutine;
 
@@ -143,8 +143,8 @@ struct promise<void> : promise_base {
 
 }  // namespace detail
 
-/// A lazy coroutine. A task starts when it is awaited or passed to `sync_wait` or `run`, and runs
-/// up to its first suspension inside the await. Later it is always resumed by the run queue.
+/// A lazy coroutine. A task starts when it is awaited or passed to `sync_wait` or `run`. The await
+/// runs the task up to its first suspension. After each suspension, the run queue resumes the task.
 /// Therefore the stack does not grow in a loop of a million awaits, not even at -O0 or under
 /// sanitizers. Destroying an unfinished task withdraws the operation for which the task waits.
 template <class T = void>

@@ -44,9 +44,9 @@ class join : public completion {
 
  private:
   completion* done_ = nullptr;
-  // The number of parts that have not completed, plus one until all parts have started. The extra
-  // one is needed because a part that starts may run the queue (by calling `done()`), so that the
-  // parts started before it may complete before all parts have started.
+  // The number of started parts that have not completed, plus one until all parts have started.
+  // Without the extra one, the count could reach 0 too early: a part may run the queue while it
+  // starts, so that all parts started before it complete.
   int pending_ = 1;
 };
 
@@ -95,7 +95,7 @@ Value settle(std::optional<Value>&& value) {
 }
 inline std::monostate settle(std::monostate nothing) { return nothing; }
 
-/// The type of the operation that an await of a `Part` runs. This type is `Part::operation` if
+/// The type of the operation that `co_await` runs for a `Part`. This type is `Part::operation` if
 /// `Part` is a request, and otherwise `Part` itself.
 template <class Part>
 struct awaited_operation {
@@ -144,8 +144,8 @@ struct joined_parts<std::index_sequence<Index...>, Operations...> : joined<Index
 
 }  // namespace detail
 
-/// An operation that starts all its parts and completes when all of them have completed. If parts
-/// have failed, `result` throws the error of the first of these in the order of the parts. A
+/// An operation that starts all its parts and completes when all of them have completed. If any
+/// parts have failed, `result` throws the error of the first failed part in argument order. A
 /// when_all has no value if none of its parts has one. Otherwise its value is a tuple of the values
 /// of the parts, with a std::monostate for each part that has no value.
 template <class... Operations>
@@ -182,7 +182,7 @@ class [[nodiscard("co_await it")]] when_all : detail::join {
   detail::joined_parts<std::index_sequence_for<Operations...>, Operations...> parts_;
 };
 
-/// A when_all of a vector of operations, whose number is known only at run time. This when_all has
+/// A when_all of a vector of operations, for a number of parts that is known only at run time. Has
 /// no value.
 template <startable Operation, class Allocator>
 class [[nodiscard("co_await it")]] when_all<std::vector<Operation, Allocator>> : detail::join {

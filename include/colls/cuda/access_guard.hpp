@@ -5,7 +5,7 @@
 // access_guard: tells a rank which peers access its device memory, and lets the rank revoke that
 // access. The guard is a page of host memory that the processes of other ranks map.
 //
-// The rank that owns the memory opens an exposure epoch for each operation, in which peers may
+// For each operation, the rank that owns the memory opens an exposure epoch, during which peers may
 // access the memory. Before a peer accesses the memory, it enters the guard, that is, it marks its
 // slot in the owner's page as active and then checks that the epoch is still open. To revoke the
 // access, the owner closes the epoch and then waits until no slot is active. The owner need not
@@ -39,10 +39,9 @@ inline std::uint64_t this_thread() {
   return reinterpret_cast<std::uintptr_t>(colls::detail::this_thread());
 }
 
-/// Returns whether the process `pid` of this pid namespace has ended, which includes that the
-/// driver has finished the process's work on devices. After a process is killed, its kernels may
-/// still write for a while, even if its sockets are already closed. Returns false if the system
-/// cannot tell.
+/// Returns whether the process `pid` of this pid namespace has ended and its work on devices is
+/// finished. After a process is killed, its kernels may still write for a while, even if its
+/// sockets are already closed. Returns false if the system cannot tell.
 inline bool has_ended(std::int64_t pid) {
   const auto fd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
   if (fd < 0) return errno == ESRCH;
@@ -202,8 +201,9 @@ class access_guard {
   bool revoke(std::uint64_t epoch, wait_policy policy = wait_policy::while_alive) {
     return revoke(epoch, policy, [](int, std::uint32_t) { return false; });
   }
-  /// Does the same, and also counts a peer as done if `has_reached(rank, value)` returns true. This
-  /// function has to return whether the progress of the stream of `rank` has reached `value`.
+  /// Like the overload above, but also counts a peer as done if `has_reached(rank, value)` returns
+  /// true. `has_reached` must tell whether the progress counter of that rank's stream has reached
+  /// `value`.
   template <class HasReached>
   bool revoke(std::uint64_t epoch, wait_policy policy, const HasReached& has_reached) {
     close(epoch);
@@ -291,10 +291,11 @@ class access_guard_view {
   bool refers_to(const guard_address& address) const { return mapping_ && id_ == address.id; }
   explicit operator bool() const { return static_cast<bool>(mapping_); }
 
-  /// Marks the slot of `rank`, which is this rank, as active. The caller must then issue a seq_cst
-  /// fence and check `is_open` before it accesses the memory. Only work of `stream` may access the
-  /// memory, and only until `leave` is called. The progress of `stream` reaches `end_value` when
-  /// this work is done. `number` is the number of the operation, or 0 if it has none.
+  /// Marks the slot of this rank as active. `rank` is the number of this rank. The caller must then
+  /// issue a seq_cst fence and check `is_open` before it accesses the memory. Only work of `stream`
+  /// may access the memory, and only until `leave` is called. The progress of `stream` reaches
+  /// `end_value` when this work is done. `number` is the number of the operation, or 0 if the
+  /// operation has none.
   void enter(int rank, std::uint64_t process, stream_ref stream, std::uint32_t end_value,
              std::uint64_t number = 0) {
     guard_slot& slot = mapping_.page().slot(rank);

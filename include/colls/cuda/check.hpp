@@ -52,9 +52,9 @@ inline int devices() {
   return count;
 }
 
-/// Makes `device` the thread's current device again. Does nothing if this process is known not to
-/// have used `device`, because selecting an unused device would create a CUDA context, which takes
-/// some hundred megabytes.
+/// Makes `device` the thread's current device again. Does nothing if CUDA reports that this process
+/// does not use `device`, because selecting an unused device would create a CUDA context, which
+/// takes some hundred megabytes.
 inline void restore_device(int device) {
   bool is_used = true;
   const bool is_known = api::is_in_use(is_used, device) == api::success;

@@ -89,8 +89,8 @@ class mapped_physical {
 /// are thread-safe.
 class exportable_memory {
  public:
-  /// Tells which streams use the memory: streams of the user, which may still have work on the
-  /// memory when it is freed, or only streams of colls, which have no such work then.
+  /// Tells which streams use the memory. Streams of the user may still have work on the memory when
+  /// it is freed. Streams of colls have completed such work by then.
   enum class usage : std::uint8_t { user_streams, own_streams };
 
   /// Allocates at least `size` bytes in the memory of `device`, with undefined contents. The memory

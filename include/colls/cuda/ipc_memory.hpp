@@ -22,8 +22,8 @@ struct remote_buffer {
   std::uint64_t allocation_base = 0;
   std::uint64_t allocation_size = 0;
   std::uint64_t allocation_number = 0;
-  std::int64_t share_status = 0;   // why other processes cannot map it, or 0 if they can
-  std::int64_t is_exportable = 0;  // 1 if others map it by a descriptor, not by `handle`
+  std::int64_t share_status = 0;   // why others cannot map the buffer, or 0 if they can
+  std::int64_t is_exportable = 0;  // 1 if others map the buffer by a descriptor, not `handle`
 };
 
 /// A cache of the CUDA IPC handles of this rank's allocations. `describe` uses the cache to
@@ -69,13 +69,13 @@ class handle_cache {
 };
 
 /// A cache of the mappings of allocations of other processes. A mapping that is not in use is
-/// closed in three cases: its owner describes another allocation at the same address, another
-/// allocation of its owner cannot be opened, or too many allocations are mapped and this one was
-/// used least recently.
+/// closed in three cases: the process that owns the allocation describes another allocation at the
+/// same address, another allocation of that process cannot be opened, or too many allocations are
+/// mapped and this one was used least recently.
 class mapped_memory {
  public:
   struct mapping {
-    std::uint64_t process;  // the owner of the memory; several of its ranks may expose it
+    std::uint64_t process;  // the process that owns the memory, which may have several ranks
     remote_buffer buffer;
     void* base;
     int use_count;
@@ -88,10 +88,10 @@ class mapped_memory {
   static constexpr api::status needs_descriptor = api::not_ready;
 
   /// Maps the allocation that contains `buffer`, a buffer of `process`, so that `device` can access
-  /// it until `release` is called. `device` must be the thread's current device. `fd` is the
-  /// descriptor of exportable memory, or empty if the descriptor has not arrived. If the allocation
-  /// cannot be mapped, returns null and sets `result` to the reason. If it can, the value of
-  /// `result` is unspecified.
+  /// the buffer until `release` is called. `device` must be the thread's current device. `fd` is
+  /// the descriptor of exportable memory, or empty if the descriptor has not arrived. If the
+  /// allocation cannot be mapped, returns null and sets `result` to the reason. Otherwise, the
+  /// value of `result` is unspecified.
   mapping* acquire(std::uint64_t process, const remote_buffer& buffer,
                    const colls::detail::descriptor& fd, int device, api::status& result) {
     const std::uint64_t offset = buffer.address - buffer.allocation_base;

@@ -38,7 +38,7 @@ class ipc_operation {
   ~ipc_operation() {
     const bool is_interrupted = infos_[own()].epoch != 0;
     // Two ranks that call `revoke` at the same time could wait for each other's accesses forever.
-    // Therefore this rank first waits until the accesses of all its own calls are done.
+    // Therefore `quiesce` first waits until no call of this rank accesses a peer's memory any more.
     if (is_interrupted) peers_.quiesce();
     for (mapped_memory::mapping* const used : mappings_) mapped_memory::release(*used);
     if (!is_interrupted) return;
@@ -106,8 +106,8 @@ class ipc_operation {
         throw;
       }
     }
-    // The guards are not left here if `quiesce` was called in the meantime, because `quiesce`
-    // leaves all guards.
+    // The guards, in which this rank records its accesses to the memory of peers, are not left here
+    // if `quiesce` was called in the meantime, because `quiesce` leaves all guards.
     if (quiesce_count == peers_.quiesce_count()) leave_all_guards();
     if (is_open) co_return;
     // The operation has failed on a peer, which has therefore closed its epoch. The peer will
@@ -147,9 +147,9 @@ class ipc_operation {
     peers_.work_stream().copy(dest, source, size);
     count_bytes(size);
   }
-  /// Enqueues outs[k] = ins[0] (+) ins[1] (+) ... for all k, where (+) is the operation. The kernel
-  /// applies `op.prepare` to each input. If `ranks` is not 0, the kernel also applies `op.finish`,
-  /// for a reduction over `ranks` ranks, to the result.
+  /// Enqueues the work that writes ins[0] (+) ins[1] (+) ... to each buffer of `outs`, where (+) is
+  /// the operation. The kernel applies `op.prepare` to each input. If `ranks` is not 0, the kernel
+  /// also applies `op.finish`, for a reduction over `ranks` ranks, to the result.
   void fold(const reduction& op, const std::vector<const void*>& ins,
             const std::vector<std::byte*>& outs, std::size_t elements, int ranks) {
     if (elements == 0) return;
@@ -185,7 +185,7 @@ class ipc_operation {
   task<> exchange(int lane, const_bytes local, std::byte* all) {
     const std::uint64_t before = net_.record().bytes;
     co_await multi_send_recv::exchange_with_all(net_.lane(lane), local, all);
-    net_.record().bytes_in_place += net_.record().bytes - before;  // the user's data is not copied
+    net_.record().bytes_in_place += net_.record().bytes - before;  // these bytes are not user data
   }
 
   task<> exchange_access(int lane, std::vector<access>& accesses) {
@@ -216,7 +216,7 @@ class ipc_operation {
   /// Maps the guards (access_guard.hpp) of all workers, to which the workers' streams write their
   /// progress. On a worker, also maps the guards and buffers of all other ranks. `is_sent` says
   /// whether all peers have sent the descriptors that this rank needs. Returns what this rank can
-  /// access now. If this is not `full`, `refusal_` is the reason.
+  /// access now. If the result is not `full`, sets `refusal_` to the reason.
   access map_peers(bool is_sent) {
     access result = access::full;
     const on_device guard(peers_.work_stream().device());

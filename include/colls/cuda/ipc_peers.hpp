@@ -3,7 +3,9 @@
 #pragma once
 
 // ipc_peers: the state that one rank needs to access the device memory of other ranks on its
-// machine, and to let these ranks access its own device memory.
+// machine, and to let these ranks access its own device memory. A rank exposes its memory in
+// epochs, and a peer enters the rank's access guard while it accesses the memory (see
+// access_guard.hpp).
 
 #include <colls/base/log.hpp>
 #include <colls/cuda/access_guard.hpp>
@@ -34,7 +36,7 @@ struct peer_info {
   std::int64_t node = -1;         // the NUMA node of the rank's GPU, or -1 if unknown
   std::int64_t links_differ = 0;  // 1 if links to other GPUs differ in performance
   ring_use ring = ring_use::never;
-  std::uint64_t epoch = 0;  // the exposure epoch (access_guard.hpp), or 0 if nothing is exposed
+  std::uint64_t epoch = 0;  // the epoch of the exposed buffers, or 0 if nothing is exposed
   guard_address guard;
   std::uint64_t mailbox = 0;  // the name of the rank's mailbox for descriptors, or 0 if it has none
   remote_buffer in;
@@ -185,9 +187,9 @@ class ipc_peers {
     if (is_of_this_process && peer.device == work_stream_.device()) {
       return reinterpret_cast<std::byte*>(buffer.address);
     }
-    // CUDA's peer access covers only memory of cudaMalloc. Therefore memory that other processes
-    // cannot open (memory of pools, memory that users have mapped) is also inaccessible to the
-    // other devices of this process.
+    // CUDA's peer access covers only memory from cudaMalloc. Therefore memory that other processes
+    // cannot open (memory from pools or memory that the user has mapped) is also inaccessible to
+    // the other devices of this process.
     auto result = static_cast<api::status>(buffer.share_status);
     if (result != api::success) {
       refused = {

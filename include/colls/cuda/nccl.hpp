@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// nccl: `nccl`, the model (a template argument of `attach`) that performs collectives on device
-// memory by NCCL. If NCCL does not support a reduction, NCCL only moves the data, and kernels of
-// colls reduce it.
+// nccl: the model `nccl` (a template argument of `attach`), which performs collectives on device
+// memory by NCCL. If NCCL does not support a reduction, it only moves the data, and kernels of
+// colls reduce the data.
 
 #include <colls/algorithm/table.hpp>
 #include <colls/cuda/nccl_comm.hpp>
@@ -29,7 +29,7 @@ constexpr nccl_reduction nccl_reduction_of(std::uint32_t type, std::uint32_t op)
                                      type_id<double>(),       type_id<bfloat16>()};
   constexpr std::uint32_t ops[] = {plus::op_number, multiplies::op_number, maximum::op_number,
                                    minimum::op_number, average::op_number};
-  constexpr int integers = 6;  // number of integer types, whose averages NCCL rounds differently
+  constexpr int integers = 6;  // the integer types; NCCL rounds their averages differently
   for (int t = 0; t < static_cast<int>(std::size(types)); ++t) {
     for (int o = 0; o < static_cast<int>(std::size(ops)); ++o) {
       if (types[t] != type || ops[o] != op) continue;
@@ -521,8 +521,8 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
     nccl_call call(context, comm, net.record());
     cuda::async_mutex::lock lock(comm.mutex());
     co_await lock.acquire();
-    // If an earlier call has failed, NCCL's communicator must not be created, because this could
-    // wait for the peers forever.
+    // If an earlier call has failed, NCCL's communicator must not be created, because its creation
+    // could wait for the peers forever.
     const communicator_state& state = *net.record().communicator;
     if (state.failed()) throw error(state.reason());
     call.begin();
@@ -551,10 +551,9 @@ struct algorithm_table<basic_channel<cuda::nccl_transport<Host>>> {
   template <class Function>
   using rows = std::array<algorithm_entry<Function>, 1>;
 
-  /// Returns the algorithms that may perform a call: `native` or none. There is none if the call
-  /// requires rank order and NCCL itself would reduce, because NCCL defines no order. If kernels of
-  /// colls reduce, they do so in rank order. `query.commutative` is false for such a reduction, so
-  /// `native` may perform it.
+  /// Returns the algorithms that may perform a call, which is `native` or none. Returns none if the
+  /// call requires rank order and NCCL itself would reduce, because NCCL defines no order. If
+  /// `query.commutative` is false, kernels of colls reduce in rank order, so `native` is returned.
   static algorithm_set legal(const selection_query& query) {
     algorithm_set result;
     const bool has_no_order =
@@ -594,13 +593,12 @@ struct algorithm_table<basic_channel<cuda::nccl_transport<Host>>> {
 namespace colls::cuda {
 
 /// A model for `attach` that uses NCCL. The ranks exchange the id of NCCL's communicator over the
-/// communicator that is passed to `attach`. NCCL performs sums, products, minima and maxima
-/// of 1-, 4- and 8-byte integers and of floating-point types, and averages of floating-point types.
-/// It does so in its own order and with its own rounding at each hop. The kernels of colls perform
-/// all other reductions and all scans, in rank order. A file that uses these kernels must be a .cu
-/// file compiled by nvcc. `attach` fails with `errc::version_mismatch`
-/// if NCCL is older than the header with which the program was compiled, or if ranks have different
-/// versions of NCCL.
+/// communicator that is passed to `attach`. NCCL performs sums, products, minima and maxima of 1-,
+/// 4- and 8-byte integers and of floating-point types, and averages of floating-point types. NCCL
+/// reduces in its own order and rounds at each hop in its own way. The kernels of colls perform all
+/// other reductions and all scans, in rank order. A file that uses these kernels must be a .cu file
+/// compiled by nvcc. `attach` fails with `errc::version_mismatch` if NCCL is older than the header
+/// with which the program was compiled, or if ranks have different versions of NCCL.
 struct nccl {
   struct settings {};
 

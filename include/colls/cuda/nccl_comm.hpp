@@ -217,7 +217,7 @@ class nccl_call {
     const on_device guard(context_.device());
     calls();
   }
-  /// Does the same as `enqueue`, but makes the calls in one NCCL group.
+  /// Like `enqueue`, but makes the calls in one NCCL group.
   template <class Calls>
   void grouped(const Calls& calls) const {
     const on_device guard(context_.device());
@@ -318,8 +318,8 @@ class nccl_call::finish_wait : polled_condition, completion {
       : call_(*wanted.call),
         net_(wanted.net),
         wait_({call_.context_.device(), call_.queue_, call_.counter_}) {}
-  /// Aborts NCCL's communicator if the stream has not done its work. The destructor of `wait_`
-  /// waits for the stream, which might never continue otherwise.
+  /// Aborts NCCL's communicator if the stream has not done its work, because the destructor of
+  /// `wait_` waits for the stream and might otherwise never return.
   ~finish_wait() {
     if (wait_.is_awaited()) call_.comm_.abort();
   }

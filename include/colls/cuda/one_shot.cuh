@@ -137,7 +137,7 @@ struct one_shot {
     }
   }
   /// Polls the flags of all ranks in this rank's peer buffers until all flags are set. Returns
-  /// false if some flag is still not set after `max_polls` polls. The result is equal for all
+  /// false if some flag is still not set after `max_polls` polls. Returns the same result to all
   /// threads of the block.
   COLLS_ANYWHERE
   template <class Block>
@@ -250,8 +250,7 @@ void launch_blocks(const Kernel& kernel, std::size_t blocks, stream_ref stream) 
 }
 
 /// The division of a vector into blocks and pieces. No pack (the unit of vectorised access) is
-/// split. A block has about 4 KiB, or more if the number of blocks would exceed the maximum
-/// otherwise.
+/// split. A block has about 4 KiB, or more if there would otherwise be too many blocks.
 struct one_shot_layout {
   std::size_t piece;
   std::size_t blocks;

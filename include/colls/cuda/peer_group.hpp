@@ -3,8 +3,8 @@
 #pragma once
 
 // peer_group: the ranks of a communicator, each on a GPU of its own, whose kernels write into each
-// other's peer buffers (one_shot.cuh). An all_reduce of a short vector then takes one kernel
-// launch, before which the ranks exchange no messages.
+// other's peer buffers (one_shot.cuh). An all_reduce of a short vector then usually takes one
+// kernel launch, and no messages precede the launch.
 
 #include <colls/algorithm/multi_send_recv.hpp>
 #include <colls/cuda/async_mutex.hpp>
@@ -25,21 +25,21 @@ struct peer_group_info {
 };
 
 /// A rank's own peer buffers, and the pinned memory in which the rank's kernels report that they
-/// stopped waiting for flags.
+/// have timed out while waiting for flags.
 struct own_buffers {
   std::shared_ptr<std::byte> memory;
   pinned_buffer<std::uint64_t> timed_out;
 };
 
-/// A pool of a rank's unused peer buffers. They are kept for the next communicator instead of being
-/// freed, because freeing device memory may wait for all streams of the device, and one of these
-/// streams may be waiting for another call.
+/// A pool of a rank's unused peer buffers. The pool keeps buffers for the next communicator instead
+/// of freeing them, because freeing device memory may wait for all streams of the device, and one
+/// of these streams may be waiting for another call.
 class own_buffer_pool {
  public:
   explicit own_buffer_pool(ipc_peers& peers) : peers_(peers) {}
 
-  /// Returns unused buffers. Allocates new ones if there are none, and throws if the allocation
-  /// fails.
+  /// Returns unused buffers. Allocates new buffers if the pool is empty, and throws if the
+  /// allocation fails.
   own_buffers take() {
     if (free_.empty()) {
       free_.reserve(++total_);  // so that `give` cannot fail
@@ -79,10 +79,10 @@ class peer_group {
   bool is_ready() const { return state_ == state::ready; }
 
   std::uint64_t next_sequence() { return ++last_sequence_; }
-  /// Returns the mutex that a call holds while it sets up the group. Later calls wait for this
-  /// mutex.
+  /// Returns the mutex that a call holds while it sets up the group, so that later calls wait.
   async_mutex& setup_mutex() { return setup_mutex_; }
-  /// Returns the mutex that the call with this sequence number holds while it uses its slot.
+  /// Returns the mutex that the call with this sequence number holds while it uses its slot of the
+  /// peer buffers.
   async_mutex& slot_mutex(std::uint64_t sequence) {
     return slot_mutexes_[sequence % peer_buffers::slots];
   }
@@ -128,9 +128,10 @@ class peer_group {
     if (!can_use) release();
   }
 
-  /// Enters the guards (access_guard.hpp) of all peers for an all_reduce on the stream `queue`.
-  /// Must be called before the first kernel launch of the all_reduce. Returns false if a peer no
-  /// longer exposes its buffers. `leave` must be called in either case.
+  /// Enters the guards (access_guard.hpp) of all peers, which tells the peers that the stream
+  /// `queue` may access their buffers. Must be called before the first kernel launch of the
+  /// all_reduce. Returns false if a peer no longer exposes its buffers. `leave` must be called in
+  /// either case.
   bool enter(std::uint64_t sequence, stream_ref queue) {
     for_each_peer([&](int rank) {
       guards_[index(rank)].enter(slot_index(rank_, sequence), peers_.process(), queue, 0, sequence);
@@ -150,8 +151,8 @@ class peer_group {
   bool has_timed_out(std::uint64_t sequence) const {
     return __atomic_load_n(timed_out(sequence), __ATOMIC_ACQUIRE) == sequence;
   }
-  /// Marks the all_reduce as finished on this rank, which the peers can see. Must be called when
-  /// this rank has its result.
+  /// Lets the peers see that the all_reduce has finished on this rank. Must be called when this
+  /// rank has its result.
   void finish(std::uint64_t sequence) { guard_->finish(sequence); }
   /// Returns whether the kernel may be launched again. Returns false if a peer has not finished
   /// this all_reduce and no longer exposes its buffers.
@@ -231,9 +232,9 @@ class peer_group {
                                             peers_.process());
     return true;
   }
-  /// Exposes this rank's buffers and describes them in `own()`. Sends a descriptor of the buffers
-  /// to each peer. Must be called before `own()` is sent, because a peer that has received `own()`
-  /// expects that the descriptor has arrived.
+  /// Exposes this rank's buffers, describes them in `own()`, and sends a file descriptor of the
+  /// buffers to each peer. Must be called before `own()` is sent, because a peer that has received
+  /// `own()` expects that the descriptor has arrived.
   void expose_buffers() {
     const on_device guard(peers_.work_stream().device());
     own().peer.epoch = guard_->open();
@@ -254,9 +255,9 @@ class peer_group {
       pool_.give(std::move(own_buffers_));
     } else {
       log_warn("rank %d leaves memory to a rank that may still write there", peers_.rank());
-      // A peer may still write to the memory. If all peers have mapped it by a descriptor, it can
-      // be freed, because their mappings keep it in existence. Otherwise the memory is leaked, so
-      // that a late write does no harm.
+      // A peer may still write to the memory. If all peers have mapped the memory through a file
+      // descriptor, it can be freed, because their mappings keep it in existence. Otherwise the
+      // memory is leaked, so that a late write does no harm.
       if (!peers_keep_mapping()) (void)new own_buffers(std::move(own_buffers_));
     }
     own_buffers_ = {};
@@ -303,8 +304,8 @@ class peer_groups {
  public:
   explicit peer_groups(ipc_peers& peers) : peers_(peers), pool_(peers) {}
 
-  /// Returns the group of `comm`, and creates it if there is none. Also destroys the groups of
-  /// communicators that no longer exist.
+  /// Returns the group of `comm`, which is created if it does not exist. Also destroys the groups
+  /// of communicators that no longer exist.
   peer_group& find_or_make(const communicator_state& comm, const tag_matcher& matcher) {
     const auto has_ended = [&matcher](const std::unique_ptr<peer_group>& group) {
       return matcher.find(group->id()) == nullptr;
@@ -323,7 +324,7 @@ class peer_groups {
   std::vector<std::unique_ptr<peer_group>> groups_;
 };
 
-/// An operation that completes when the driver (the event loop) polls the next time.
+/// An operation that completes at the next poll by the driver (the event loop).
 class next_poll : polled_condition {
  public:
   struct request {
@@ -359,7 +360,7 @@ class one_shot_call {
     leave();
   }
 
-  /// Performs the all_reduce after the work that the stream already has. Concurrently, all ranks
+  /// Performs the all_reduce after the work already enqueued on the stream. Concurrently, all ranks
   /// exchange empty messages. The headers of these messages contain a fingerprint (a hash) of the
   /// call, which shows whether all ranks have made the same call. No kernel waits for the messages.
   task<> run(const reduction& op, any_buffer in, any_buffer out, bool is_two_shot) {
@@ -369,10 +370,10 @@ class one_shot_call {
       return multi_send_recv::exchange_with_all(net_.lane(lane), const_bytes(), nullptr);
     };
     if (!is_open) {
-      // A peer has failed, no longer exposes its buffers, and will revoke the operation. This rank
-      // waits until the revocation aborts one of the two exchanges. The first exchange may
-      // complete, because the peer may have sent its message before it failed. The second cannot
-      // complete, because that peer sends nothing on `unused_lane`.
+      // A peer has failed and will revoke the operation. The two exchanges only wait until the
+      // revocation aborts one of them. The first exchange may complete, because the peer may have
+      // sent its message before it failed. The second cannot complete, because the peer sends
+      // nothing on `unused_lane`.
       leave();
       co_await exchange(6);
       co_await exchange(unused_lane);
@@ -414,9 +415,8 @@ class one_shot_call {
 };
 
 /// Performs an all_reduce by the kernels of `group`. Afterwards `out` holds the reduction of `in`
-/// over all ranks. `queue` must already follow (wait for the work of) the caller's stream. Returns
-/// true if the all_reduce was performed. Returns false on all ranks if the peer group cannot be
-/// used.
+/// over all ranks. `queue` must already wait for the work of the caller's stream. Returns true if
+/// the all_reduce was performed. Returns false on all ranks if the peer group cannot be used.
 template <channel Channel>
 task<bool> one_shot_all_reduce(Channel net, peer_group& group, stream& queue, any_buffer in,
                                any_buffer out, const reduction& op) {

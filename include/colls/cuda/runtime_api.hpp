@@ -79,7 +79,7 @@ status current_device(int& device);
 status use_device(int device);
 status count_processors(int device, int& count);
 status identify(int device, device_id& id);
-/// Lets the current device access memory that this process has allocated on another device.
+/// Lets the current device access memory that this process has allocated on `device`.
 status enable_peer_access(int device);
 /// Sets `used` to whether this process has used `device`. If it has, the device may have unfinished
 /// work.
@@ -89,8 +89,8 @@ status can_access_peer(bool& can, int device, int other);
 /// Sets `rank` to the performance rank of the link from `device` to `other`. Links of equal
 /// performance have the same rank.
 status link_rank(int& rank, int device, int other);
-/// Sets `node` to the NUMA node to which `device` is attached. Sets `node` to -1 if CUDA cannot
-/// tell or there is only one node.
+/// Sets `node` to the NUMA node to which `device` is attached, or to -1 if CUDA cannot tell or
+/// there is only one node.
 status host_node(int& node, int device);
 /// Waits for the work of all streams of the current device.
 status synchronize_device();
@@ -111,23 +111,23 @@ status locate(const void* memory, location& found);
 status find_allocation(const void* memory, allocation& found);
 /// Sets `shared` to the handle with which other processes can open the allocation at `base`.
 status share(memory_handle& shared, void* base);
-/// Maps an allocation of another process for the current device and sets `base` to its address. An
-/// allocation that is open cannot be opened again before it is closed.
+/// Maps an allocation of another process for the current device and sets `base` to its address. The
+/// allocation cannot be opened again before it is closed.
 status open(void*& base, const memory_handle& shared);
 status close(void* base);
 
 /// Sets `can` to whether physical memory of a device can be exported to other processes as file
 /// descriptors.
 status can_export(bool& can, int device);
-/// Sets `bytes` to the granularity of exportable memory: the size of such memory must be a multiple
-/// of it.
+/// Sets `bytes` to the granularity of exportable memory. The size of such memory must be a multiple
+/// of the granularity.
 status find_granularity(std::size_t& bytes, int device);
 /// Allocates physical memory. The memory exists until all processes have dropped its handles,
 /// closed its descriptors and unmapped it.
 status make_physical(physical& memory, std::size_t bytes, int device);
 status export_physical(int& file, physical memory);
-/// Sets `memory` to a handle of the memory that `file` refers to, which any process may have
-/// exported. The caller still owns the descriptor `file`.
+/// Sets `memory` to a handle of the memory that the descriptor `file` refers to. Any process may
+/// have exported this memory. The caller still owns `file`.
 status import_physical(physical& memory, int file);
 status drop_physical(physical memory);
 /// Reserves a range of addresses to which no memory is mapped yet.
@@ -146,9 +146,9 @@ status destroy_stream(stream_ref stream);
 /// error that has occurred.
 status query(stream_ref stream);
 status synchronize(stream_ref stream);
-/// Sets `captured` to whether work that is given to `stream` is captured into a graph. Also sets it
-/// to true if `stream` is the default stream and cannot be used now, because it would have to wait
-/// for a stream that is being captured.
+/// Sets `captured` to whether work that is given to `stream` is captured into a graph. Also sets
+/// `captured` to true if `stream` is the default stream and cannot be used now, because it would
+/// have to wait for a stream that is being captured.
 status is_captured(bool& captured, stream_ref stream);
 /// Sets `device` to the device of `stream`, which must not be the default stream. Returns
 /// not_supported if CUDA cannot tell.
@@ -162,7 +162,7 @@ status record(event_ref event, stream_ref stream);
 status wait(stream_ref stream, event_ref event);
 
 status copy(void* dest, const void* source, std::size_t bytes, stream_ref stream);
-/// Enqueues a memset of `bytes` bytes to zero.
+/// Enqueues a memset of `bytes` bytes at `dest` to 0.
 status clear(void* dest, std::size_t bytes, stream_ref stream);
 /// Enqueues a write of `value` to pinned memory. The write is ordered after all earlier writes of
 /// the stream. Returns not_supported if the device cannot do this.
@@ -207,7 +207,7 @@ class relaxed_capture_mode {
 
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
-/// Calls `call()`, which calls CUDA, in relaxed capture mode, and returns its status.
+/// Calls `call`, a function that calls CUDA, in relaxed capture mode. Returns the status of CUDA.
 template <class Call>
 status outside_capture(const Call& call) {
   const relaxed_capture_mode guard;
@@ -374,8 +374,8 @@ inline status close(void* base) {
   return outside_capture([&] { return cudaIpcCloseMemHandle(base); });
 }
 
-/// Calls a function of the CUDA driver in relaxed capture mode and returns its status. Returns
-/// not_supported if `function` is null, which means that the driver has no such function.
+/// Calls `function`, a function of the CUDA driver, in relaxed capture mode and returns its status.
+/// Returns not_supported if `function` is null, that is, if the driver does not have the function.
 template <class Function, class... Arguments>
 status call_driver(Function* function, Arguments... arguments) {
   const relaxed_capture_mode guard;

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// staged: `staged`, the model (a template argument of `attach`) that communicates device memory
-// over a transport of host memory. A call copies its data through pinned host memory in pieces.
-// While one piece is sent, the next piece is copied down (from the device to pinned memory) and the
-// previous piece is copied up (from pinned memory to the device).
+// staged: the class `staged`, which is passed as a template argument (a model) to `attach` in order
+// to communicate device memory over a transport of host memory. A call copies its data through
+// pinned host memory in pieces. While one piece is sent, the next piece is copied down (from the
+// device to pinned memory) and the previous piece is copied up (from pinned memory to the device).
 
 #include <colls/algorithm/table.hpp>
 #include <colls/call/call_body.hpp>
@@ -425,10 +425,10 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
     co_await pipelined(net, pieces, piece);
   }
 
-  /// Divides `count` elements into pieces. For each piece, copies it down from `in`, calls
-  /// `run_on_host(lane, piece)`, and copies it up to `out`. If `in` or `out` is empty, that copy is
-  /// omitted. `element` is the size of an element in bytes; 0 stands for the size of the elements
-  /// of `in`.
+  /// Divides `count` elements into pieces. Copies each piece down from `in`, calls
+  /// `run_on_host(lane, piece)`, and copies the piece up to `out`. If `in` or `out` is empty, that
+  /// copy is omitted. `element` is the size of an element in bytes; 0 stands for the size of the
+  /// elements of `in`.
   template <class RunOnHost>
   static task<> elementwise(channel net, any_buffer in, any_buffer out, std::size_t count,
                             RunOnHost run_on_host, std::size_t element = 0) {

@@ -50,8 +50,8 @@ class bucket_plan {
     }
   }
 
-  /// Returns the indices of the parameters from the last to the first. For most networks this is a
-  /// good guess of the order in which gradients become ready.
+  /// Returns the indices of the parameters from the last to the first. In most models, gradients
+  /// become ready in about this order.
   static std::vector<std::size_t> reverse_order(std::size_t parameters) {
     std::vector<std::size_t> order(parameters);
     std::iota(order.rbegin(), order.rend(), std::size_t{0});

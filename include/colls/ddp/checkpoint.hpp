@@ -3,7 +3,7 @@
 #pragma once
 
 // checkpoint: functions to write a file atomically on rank 0, and to read a file on rank 0 and give
-// its contents to all ranks. They are used for the checkpoints of a training.
+// its contents to all ranks. Training programs use them for checkpoints.
 
 #include <colls/call/communicator.hpp>
 #include <colls/os/descriptor.hpp>
@@ -83,7 +83,7 @@ inline atomic_file::atomic_file(std::string path)
       close_and_fail(errno == EWOULDBLOCK ? "write (another process does)" : "lock");
     }
     // The previous holder of the lock may have renamed or removed the file before it released the
-    // lock. In this case another attempt is made.
+    // lock. In this case the loop makes another attempt.
     struct stat own{}, named{};
     if (::fstat(descriptor_, &own) != 0) close_and_fail("write");
     const bool has_name = ::lstat(partial_.c_str(), &named) == 0 && own.st_ino == named.st_ino &&

@@ -78,8 +78,8 @@ class compressed_sum {
   }
 
  private:
-  // The memory is kept for the next bucket, because allocating so much memory costs more than using
-  // it.
+  // The memory is kept for the next bucket, because allocating so much memory takes longer than
+  // using it.
   struct blocks {
     std::vector<Half> all;
     std::vector<Half> parts;
@@ -108,7 +108,7 @@ class compressed_sum {
 
 }  // namespace detail
 
-/// Returns the hook that sends gradients in this format.
+/// Returns the hook that sends gradients in the format `format`.
 template <class T, class Communicator>
 bucket_hook<T, Communicator> make_hook(compression format) {
   switch (format) {

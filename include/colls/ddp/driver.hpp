@@ -76,7 +76,7 @@ class driver {
   virtual void start(task<> work) = 0;
   /// Lets the task continue after each `wait_for(n)` for which n is at most `value`.
   virtual void advance(std::size_t value) = 0;
-  /// Revokes the communicator, so that the task fails with this reason on all ranks.
+  /// Revokes the communicator, so that the task fails with `reason` on all ranks.
   virtual void revoke(const std::string& reason) = 0;
   /// Blocks until the task has completed, and throws the error of the task if it has failed.
   virtual void wait() = 0;
@@ -157,8 +157,8 @@ class hooks_driver final : public driver<Communicator> {
 
 namespace detail {
 
-/// The io_context of a `thread_driver`. It is in a base class, so that it outlives the communicator
-/// that runs on it.
+/// The base class of `thread_driver` that holds the io_context, so that the io_context outlives the
+/// communicator that runs on it.
 struct owned_context {
   boost::asio::io_context context{1};
 };
@@ -230,9 +230,9 @@ class thread_driver final : detail::owned_context, public driver<Communicator> {
       ended_changed_.notify_one();
     }
     try {
-      // The duplicate has no store from which ranks could read the reason for the failure. A peer
-      // that is not connected to this rank has to connect to it to learn the reason, so this rank
-      // stays reachable for a while.
+      // The communicator of the driver has no store from which peers could read the reason for a
+      // failure. A peer that is not yet connected to this rank must connect to learn the reason, so
+      // this rank stays reachable for a while.
       auto& net = this->comm_.net();
       if (this->comm_.failed() != nullptr) {
         co_await net.driver().sleep_until(net.now() + seconds / 2);

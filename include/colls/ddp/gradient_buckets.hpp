@@ -91,7 +91,7 @@ class gradient_buckets {
 
   /// Sets the hook that sums the buckets, beginning with the next step.
   void reduce_by(hook sum_hook) { hook_ = std::move(sum_hook); }
-  /// Sets the buffers whose contents each step, beginning with the next one, copies from rank 0 to
+  /// Makes each step, beginning with the next one, copy the contents of `buffers` from rank 0 to
   /// all ranks. The sizes of the buffers must be equal on all ranks.
   void keep_equal(std::vector<std::span<std::byte>> buffers) {
     buffers_ = std::move(buffers);
@@ -164,8 +164,8 @@ class gradient_buckets {
     complete();
   }
 
-  /// Aborts the training on all ranks with this reason. Throws nothing, so it can be called where
-  /// exceptions are not allowed.
+  /// Aborts the training on all ranks with the error text `reason`. Never throws, so it can be
+  /// called where exceptions are not allowed.
   void abandon(const std::string& reason) noexcept {
     try {
       revoke(reason);
@@ -278,7 +278,8 @@ class gradient_buckets {
     if (opts_.trace != nullptr) opts_.trace->end = driver_->now();
   }
 
-  /// Returns the names of these parameters as text, such as "parameters 'a', 'b', 'c' and 4 more".
+  /// Returns the names of the parameters `indices` as text, such as "parameters 'a', 'b', 'c' and 4
+  /// more".
   std::string named(const std::vector<std::size_t>& indices) const {
     constexpr std::size_t max_names = 3;
     std::string text = indices.size() > 1 ? "parameters" : "parameter";
@@ -352,7 +353,7 @@ class gradient_buckets {
   std::exception_ptr failed_;  // the error that aborted the training, if any
   int no_sync_depth_ = 0;
   std::int64_t samples_ = unset;
-  bool ordered_ = false;  // whether the buckets are in the order of rank 0
+  bool ordered_ = false;  // whether the buckets have the order taken from rank 0
 
   // The state of the current step.
   bool is_in_step_ = false;

@@ -27,10 +27,10 @@ class random_bits {
 
   constexpr std::uint64_t next() { return mix(state_++, 0); }
 
-  /// Returns a number from 0 to `n - 1`, each with equal probability. `n` must not be 0.
+  /// Returns a number from 0 to `n - 1`, all with equal probability. `n` must not be 0.
   constexpr std::uint64_t below(std::uint64_t n) {
-    // The 64-bit values consist of runs of `n` numbers. Values in the last, incomplete run are
-    // rejected, because they would make small results more likely.
+    // The last `excess` 64-bit values are rejected, because they would make small results more
+    // likely. The number of the other values is a multiple of `n`.
     const std::uint64_t excess = (UINT64_MAX % n + 1) % n;
     std::uint64_t bits = next();
     while (bits > UINT64_MAX - excess) bits = next();
@@ -94,15 +94,16 @@ class batch_sampler {
     return state_.samples / state_.batch + (state_.samples % state_.batch != 0 ? 1 : 0);
   }
 
-  /// Returns the samples of this step for all ranks together. The result is valid until `advance`
-  /// is called.
+  /// Returns the indices of this step's samples for all ranks together. The result is valid until
+  /// `advance` is called.
   constexpr std::span<const std::size_t> batch() const {
     const std::uint64_t first = state_.step * state_.batch;
     const std::uint64_t left = state_.samples - first;
     return std::span(order_).subspan(first, left < state_.batch ? left : state_.batch);
   }
 
-  /// Returns the samples of this step for one rank. The result is valid until `advance` is called.
+  /// Returns the indices of this step's samples for `rank`. The result is valid until `advance` is
+  /// called.
   constexpr std::span<const std::size_t> batch(int rank, int ranks) const {
     const std::span<const std::size_t> all = batch();
     const partition parts(all.size(), ranks);
@@ -123,15 +124,14 @@ class batch_sampler {
   std::vector<std::size_t> order_;
 };
 
-/// What `shard_indices` does with the remaining samples if the number of samples is not a multiple
-/// of the number of ranks: `pad` repeats samples from the front, and `drop_last` leaves the
-/// remaining samples out.
+/// What `shard_indices` does if the number of samples is not a multiple of the number of ranks.
+/// `pad` repeats samples from the front of the shuffled order until all shards have equal length.
+/// `drop_last` leaves out the last samples, which would make some shards longer than others.
 enum class uneven { pad, drop_last };
 
-/// Returns the samples of `rank` in an epoch. Every rank gets the same number of samples. The
-/// samples are every `ranks`-th element of `shuffled(n, seed, epoch)`, beginning at position
-/// `rank`, as in PyTorch's DistributedSampler. If `n` is not a multiple of `ranks`, `pad` repeats
-/// samples from the front, and `drop_last` leaves out the last `n % ranks` samples.
+/// Returns the indices of the samples of `rank` in an epoch. Every rank gets the same number of
+/// samples. The indices are every `ranks`-th element of `shuffled(n, seed, epoch)`, beginning at
+/// position `rank`, as in PyTorch's DistributedSampler.
 constexpr std::vector<std::size_t> shard_indices(std::size_t n, int rank, int ranks,
                                                  uneven remainder, std::uint64_t seed,
                                                  std::uint64_t epoch = 0) {

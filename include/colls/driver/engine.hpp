@@ -151,8 +151,8 @@ class engine : public std::enable_shared_from_this<engine> {
 
   /// Returns whether waiting threads spin before they yield or sleep.
   bool spins() const { return spin_ > 0; }
-  /// Returns whether waiting threads spin and a `sync_wait` is driving the engine now. Until that
-  /// `sync_wait` calls `arm` before it sleeps, the sources need no wake-ups.
+  /// Returns whether waiting threads spin and a `sync_wait` is driving the engine now. The sources
+  /// then need no wake-ups, because the `sync_wait` polls them and arms them before it sleeps.
   bool spins_now() const { return spins() && drivers_ > 0; }
 
   /// Polls all sources and runs the posted completions. Returns whether there was progress. The
@@ -166,8 +166,8 @@ class engine : public std::enable_shared_from_this<engine> {
     if (++polls_ % 512 == 0) moved |= dispatch(0);
     moved |= queue_.run();
     if (polls_ % 256 == 0) sweep();
-    // A program that waits by calling `done()` again and again never calls `idle`, so this function
-    // does the part of `idle` that must not be omitted.
+    // A program that waits by calling `done()` again and again never calls `idle`, so `serve` does
+    // the part of its work that must not be omitted.
     if (idle_skipped_ && polls_ % 8 == 0) moved |= serve();
     idle_skipped_ = !moved;
     return moved;
@@ -208,8 +208,8 @@ class engine : public std::enable_shared_from_this<engine> {
     moved_while_asleep_ = false;
     if (arm_sources() && queue_.empty()) sleep();
     for (source* transport : polled_) transport->disarm();
-    // If there was progress during the sleep, the polls before it no longer count, so the thread
-    // spins again before it yields or sleeps.
+    // If there was progress during the sleep, the polls before the sleep no longer count, so the
+    // thread spins again before it yields or sleeps.
     if (moved_while_asleep_) polls_before_sleep_ += idle_polls;
   }
 
@@ -239,8 +239,8 @@ class engine : public std::enable_shared_from_this<engine> {
   // the engine.
   void post_poll();
 
-  // Does the part of `idle` that must not be omitted, at most once a millisecond. Returns whether
-  // there was progress.
+  // Serves the watched descriptors, the completions, the timers and the deadlines, at most once a
+  // millisecond. Returns whether there was progress.
   bool serve();
 
   bool arm_sources() {
@@ -296,7 +296,8 @@ class engine : public std::enable_shared_from_this<engine> {
   int watched_ = 0;
   int drivers_ = 0;
   unsigned spin_ = 0;
-  // The number of polls without progress that this wait had made when progress last ended a sleep.
+  // The value of `idle_polls` at the last sleep during which there was progress. `idle` no longer
+  // counts these polls.
   unsigned polls_before_sleep_ = 0;
   bool moved_while_asleep_ = false;
   idle_policy idle_;

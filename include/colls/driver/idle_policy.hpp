@@ -12,9 +12,10 @@ namespace colls {
 
 /// The policy by which a waiting thread shares its core with other threads. A yield is cheaper than
 /// a sleep and a wake-up if the other threads give the core back soon. A thread that computes,
-/// however, keeps the core for a full time slice, whereas the scheduler prefers a thread that wakes
-/// up from a sleep. After two yields in a row to such a thread, the policy therefore makes waits
-/// sleep instead of yield for some time, and for about twice as long each time this happens again.
+/// however, keeps the core for a full time slice after a yield, whereas a thread that wakes up from
+/// a sleep gets the core back soon. After two such long yields in a row, the policy therefore makes
+/// waits sleep instead of yield for some time, and about twice as long after each further long
+/// yield.
 class idle_policy {
  public:
   /// Constructs a policy by which each wait yields for at most `max_yield`, or never if `max_yield`

@@ -37,7 +37,7 @@ inline detail::descriptor open_local_socket() {
 
 /// Makes `local` listen on the local name of the TCP listener `tcp`.
 inline std::error_code listen_local(const endpoint& tcp, listener& local) {
-  const local_name name(tcp);  // first, because the constructor may change errno
+  const local_name name(tcp);  // constructed first, because this may change errno
   detail::descriptor socket = open_local_socket();
   if (!socket || ::bind(socket.get(), name.get(), name.size) != 0 ||
       ::listen(socket.get(), SOMAXCONN) != 0) {
@@ -49,7 +49,7 @@ inline std::error_code listen_local(const endpoint& tcp, listener& local) {
 
 /// Connects to the local name of the TCP listener `tcp` and stores the socket in `connected`.
 inline std::error_code connect_local(const endpoint& tcp, detail::descriptor& connected) {
-  const local_name name(tcp);  // first, because the constructor may change errno
+  const local_name name(tcp);  // constructed first, because this may change errno
   connected = open_local_socket();
   const auto connect = [&] { return ::connect(connected.get(), name.get(), name.size); };
   if (!connected || detail::uninterrupted(connect) != 0) {
@@ -92,8 +92,8 @@ inline bool receive_descriptor(int socket, detail::descriptor& received, std::er
   return true;
 }
 
-/// The answer to a received descriptor of shared memory. It tells the sender of the descriptor
-/// whether both processes now share that memory.
+/// The answer to a received descriptor of shared memory. The answer tells the sender of the
+/// descriptor whether both processes now share that memory.
 enum class answer : char { yes = 'y', no = 'n' };
 inline bool send_answer(int socket, answer value) {
   return detail::send_bytes_with_descriptor(socket, &value, sizeof value, -1);

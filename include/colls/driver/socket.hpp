@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// socket: TCP sockets that an engine drives. The bootstrap, the stores and the handshakes of
-// connections use these sockets.
+// socket: TCP sockets that an engine (the event loop) drives. The bootstrap, the stores and the
+// handshakes of connections use these sockets.
 
 #include <colls/base/buffer.hpp>
 #include <colls/coroutine/task.hpp>
@@ -38,9 +38,9 @@ std::error_code set_congestion(int socket, std::string_view name);
 /// getsockname or getpeername. Returns the loopback address for a local socket.
 endpoint socket_endpoint(int fd, decltype(&::getsockname) get_name);
 
-/// Checks with a temporary socket whether the system has the congestion control algorithm `name`,
-/// and returns the error if not. Succeeds if no temporary socket can be opened, because opening the
-/// real socket reports that error later.
+/// Checks with a temporary socket whether the system has the congestion control algorithm `name`.
+/// Returns an error if it does not. Succeeds if no temporary socket can be opened, because opening
+/// the real socket reports that error later.
 std::error_code try_congestion(std::string_view name);
 
 }  // namespace detail
@@ -52,8 +52,8 @@ std::error_code try_congestion(std::string_view name);
 class stream final : engine::watcher, engine::source {
  public:
   explicit stream(engine& executor_engine);
-  /// Constructs a stream that owns the connected socket. Throws if the engine cannot watch another
-  /// descriptor.
+  /// Constructs a stream that owns the socket `connected`. Throws if the engine cannot watch
+  /// another descriptor.
   stream(engine& executor_engine, detail::descriptor connected);
   stream(const stream&) = delete;
   stream& operator=(const stream&) = delete;
@@ -85,8 +85,8 @@ class stream final : engine::watcher, engine::source {
     std::byte* data;
     std::size_t left;
     std::size_t moved = 0;
-    std::size_t* count = nullptr;  // if not null, the first bytes complete it
-    bool peeking = false;          // the bytes stay in the socket
+    std::size_t* count = nullptr;  // if not null, the first bytes complete the transfer
+    bool peeking = false;          // a read leaves the bytes in the socket
     bool connecting = false;
     std::error_code ec;
     completion* done = nullptr;
@@ -151,8 +151,8 @@ class stream final : engine::watcher, engine::source {
         return true;
       }
       work.done = &done;
-      // A connection within one host is often established at once. If so, `step` can complete the
-      // operation.
+      // A connection within one machine is often established at once, so that `step` can complete
+      // the operation.
       const bool may_step = !work.connecting || work.owner->is_ready(POLLOUT);
       if (may_step && work.owner->template step<Reading>(work)) return true;
       slot() = &work;
@@ -169,7 +169,7 @@ class stream final : engine::watcher, engine::source {
 
   bool is_ready(short events) const;
 
-  // Transfers what is possible without waiting, or finishes a connect. Returns true if the
+  // Transfers as many bytes as possible without waiting, or finishes a connect. Returns true if the
   // operation has completed, successfully or not.
   template <bool Reading>
   bool step(transfer& work) {
@@ -251,11 +251,12 @@ class listener {
 };
 
 /// A reserved descriptor with which a process at its limit on open files can still refuse
-/// connections. A connection must be accepted before it can be answered with a refusal. To accept
-/// connections, `refuse` closes the reserved descriptor for a moment.
+/// connections. A connection must be accepted before it can be answered with a refusal, and the
+/// accepted connection needs a descriptor.
 class spare_descriptor {
  public:
-  /// Accepts up to 64 waiting connections. Passes each of them to `callback` and then closes it.
+  /// Accepts up to 64 waiting connections, after closing the reserved descriptor. Passes the
+  /// descriptor of each connection to `callback` and then closes it. Reserves a descriptor again.
   template <class Callback>
   void refuse(listener& queue, const Callback& callback) {
     for (int refused = 0; refused < 64; ++refused) {

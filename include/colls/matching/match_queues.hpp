@@ -133,8 +133,8 @@ class match_queues {
     return receives_.all_of(predicate) && p2p_receives_.all_of(predicate) &&
            cleared_receives_.all_of(predicate);
   }
-  /// Returns one of the communicators that have not failed and on which a receive waits for `peer`,
-  /// or null if there is none.
+  /// Returns a communicator that has not failed and on which a receive waits for `peer`, or null if
+  /// there is none.
   communicator_state* communicator_waiting_for(int peer) {
     communicator_state* result = nullptr;
     all_posted([&](const posted_receive& receive) {
@@ -220,8 +220,8 @@ class match_queues {
   void for_each_unexpected(Visitor visitor) {
     unexpected_.for_each(visitor);
   }
-  /// Drops in one pass the unexpected messages of the communicators whose ids are in the range of
-  /// `count` ids that begins with `first`. These communicators must not get further messages. Calls
+  /// Drops, in one pass, the unexpected messages of the communicators with the ids `first` to
+  /// `first` + `count` - 1. These communicators must not receive further messages. Calls
   /// `report(key)` for each dropped message, except for a point-to-point message whose send has
   /// already completed. `report` may withdraw other messages.
   template <class Report>

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// operation_record: the state of an operation in flight. communicator_state: a communicator as one
-// of its ranks sees it.
+// operation_record: the state of an operation in flight. communicator_state: the state of a
+// communicator on one of its ranks.
 //
 // The fingerprint of a call contains the arguments that must be equal on all ranks. The hash of the
 // fingerprint is sent with each message. A sweep is a check of the deadlines of the operations in
@@ -41,10 +41,10 @@ struct operation_record {
   std::uint64_t bytes_in_place = 0;  // the part of `bytes` that does not count as copied
   std::uint64_t bytes_seen = 0;      // the value of `bytes` at the last sweep
   std::uint64_t bytes_expected = 0;
-  std::uint64_t segment = 0;                       // the size in bytes, or 0 without segments
+  std::uint64_t segment = 0;                       // the size in bytes, or 0 if there are none
   int lanes = 1;                                   // the number of segments in flight
   int radix = 4;                                   // the branching factor, if the algorithm has one
-  time_point announce_after = 100 * milliseconds;  // the time from `started` to the announcement
+  time_point announce_after = 100 * milliseconds;  // how long after `started` to announce
   stream_ref stream;                               // the CUDA stream of the operation, if any
   bool is_reported_late = false;                   // the log has named the late ranks
   posted_receive* receive = nullptr;  // the receive of a point-to-point operation while it waits
@@ -83,7 +83,8 @@ struct live_records {
   }
 };
 
-/// A communicator as one rank sees it: its members, its last calls, and the reason for its failure.
+/// The state of a communicator on one rank: its members, its last calls, and the reason for its
+/// failure.
 class communicator_state {
  public:
   communicator_state(std::uint32_t id, int rank, int size,
@@ -98,8 +99,8 @@ class communicator_state {
   }
   const std::shared_ptr<const std::vector<int>>& members() const { return members_; }
 
-  /// Returns the rank in this communicator of a rank of the world, or -1 if that rank is not a
-  /// member.
+  /// Returns the rank in this communicator of the world rank `member`, or -1 if the communicator
+  /// does not contain it.
   int rank_of(int member) const {
     if (members_ == nullptr) return member < size_ ? member : -1;
     for (int i = 0; i < size_; ++i) {
@@ -108,8 +109,8 @@ class communicator_state {
     return -1;
   }
 
-  /// Returns the map of ranks to hosts. The first call builds the map by calling `host_of(rank)` of
-  /// the transport for each member, where `rank` is a rank of the world.
+  /// Returns the map of ranks to machines. The first call builds the map by calling `host_of(rank)`
+  /// for each member, where `rank` is the world rank of the member.
   template <class HostOf>
   const node_map& nodes(const HostOf& host_of) {
     if (!nodes_) {
@@ -180,8 +181,8 @@ class communicator_state {
     return hash == 0 || found == nullptr || found->hash == hash;
   }
 
-  /// Returns the list that holds the operations in flight of the same kind as `record`: collectives
-  /// or point-to-point operations.
+  /// Returns the list for operations of the same kind as `record`, that is, either the list of
+  /// collectives or the list of point-to-point operations.
   live_records& live_list(const operation_record& record) {
     return record.hash != 0 ? collectives_ : direct_;
   }
@@ -190,7 +191,7 @@ class communicator_state {
   bool is_in_use() const { return collectives_.first != nullptr || direct_.first != nullptr; }
 
   time_point inactivity = 600 * seconds;
-  bool closing = false;  // closing; the death of a peer does not revoke it
+  bool closing = false;  // if true, the death of a peer does not revoke the communicator
 
  private:
   /// A run of consecutive calls with the same fingerprint, which takes one entry in `recent_`. Most

@@ -134,7 +134,7 @@ class stragglers {
     entry.last_announced = now;
   }
   /// Records that this rank is opening a connection to `rank`. If the connection is not open after
-  /// 500 ms, `rank` counts as a rank that does not answer a query.
+  /// 500 ms, `rank` is treated like a rank that does not answer a query.
   void note_dial(int rank, time_point now) {
     peer_entry& entry = entries_[rank];
     entry.known.rank = rank;
@@ -246,8 +246,9 @@ class stragglers {
     if (silent) return awaited ? standing::missing : standing::quiet;
     return entry.known.answers != 0 ? standing::missing : standing::unknown;
   }
-  /// Returns the late ranks. The lowest of them is the culprit. If no rank is missing, the silent
-  /// ranks count as late. The culprit is -1 if no rank is known to be late.
+  /// Returns the late ranks. These are the missing ranks and, in some cases, the quiet ranks. If no
+  /// rank is missing, the silent ranks are late. The lowest late rank is the culprit. The culprit
+  /// is -1 if no rank is known to be late.
   verdict judge(time_point now) const {
     verdict result;
     result.sequence = oldest_sequence(now);
@@ -277,8 +278,8 @@ class stragglers {
     return result;
   }
 
-  /// Adds to `out` the states of the late ranks, the lowest rank first. Then adds the states of
-  /// ranks that were named as late in a report and have since entered the operation.
+  /// Adds to `out` the states of the late ranks, in rank order. Then adds the states of ranks that
+  /// a report has named as late and that have since entered the operation.
   void fill(state_report& out, time_point now) {
     const std::uint64_t sequence = oldest_sequence(now);
     if (sequence == 0) return;
@@ -295,9 +296,9 @@ class stragglers {
       }
     }
   }
-  /// Returns whether it is time to look for changes that must be reported to other ranks.
+  /// Returns whether it is time to check for changes that other ranks must learn.
   bool is_due(time_point now) const { return now >= due(); }
-  /// Returns whether the states in `known` differ from those of the previous call.
+  /// Returns whether the states in `known` differ from those passed to the previous call.
   bool is_news(const state_report& known, time_point now) {
     changed_ = false;
     last_check_ = now;
@@ -334,8 +335,8 @@ class stragglers {
   }
 
  private:
-  // Records that an answer of the peer is awaited from `now` on. A peer that other ranks have
-  // reported as silent stays silent until it answers.
+  // Records that this rank waits for an answer from the peer, starting at `now`. A peer that other
+  // ranks have already reported as silent still counts as silent until it answers.
   static void wait_for_answer(peer_entry& entry, time_point now) {
     if (entry.query_time == 0) entry.query_time = is_silent(entry, now) ? entry.as_of : now;
   }

@@ -50,7 +50,7 @@ COLLS_ONCE void tag_matcher::revoke(communicator_state& communicator, failure re
                                     int reporter) {
   if (communicator.failed()) return;
   if (reason.observer < 0) reason.observer = rank_;
-  // A death concerns several communicators, so its reason names none of them.
+  // The death of a peer may affect several communicators, so its reason names none of them.
   reason.communicator = reason.code == errc::peer_failed ? 0 : communicator.id();
   communicator.fail(reported_failure(reason));
   fail_receives(communicator.id(), communicator.reason().code);
@@ -251,8 +251,8 @@ COLLS_ONCE void tag_matcher::refresh(stragglers& table, time_point now) {
     for (failure_hooks* hooks : hooks_) {
       entered = std::max(entered, hooks->newest_sequence_from(rank, comm.id()));
     }
-    // There may be many ranks, and each check is a system call, so a rank is checked only from time
-    // to time.
+    // There may be many ranks, and each check is a system call, so each rank is checked only from
+    // time to time.
     if (entry.last_stop_check != never && now - entry.last_stop_check < stragglers::patience)
       return;
     entry.last_stop_check = now;
@@ -325,7 +325,7 @@ COLLS_ONCE bool tag_matcher::receive_report(int peer, std::uint32_t id, const st
         table->record_third_party_report(peer, self.waits_in, report.others[i], now);
     }
   } catch (const std::bad_alloc&) {
-    // If there is no memory, this rank knows less about late ranks, which is not an error.
+    // If there is no memory, the report is ignored, so this rank only knows less about late ranks.
   }
   return true;
 }
@@ -531,8 +531,8 @@ COLLS_ONCE tag_matcher::late_rank_info tag_matcher::find_late_rank(const operati
                                                                    time_point now) {
   late_rank_info result;
   try {
-    // A rank on the same thread answers this announcement at once, so the functions below know its
-    // report.
+    // A peer on the same thread answers this announcement at once, so the functions below can use
+    // its report.
     if (stragglers_on(record.communicator->id()) == nullptr) announce(record, now);
     record.hash == 0 ? describe_late_peer(result, record, now)
                      : describe_late_member(result, record, now);

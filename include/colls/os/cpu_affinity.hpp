@@ -16,7 +16,7 @@ namespace colls::detail {
 /// the system does not report the cores.
 class core_set {
  public:
-  /// The length of the longest text form of a set.
+  /// The maximum number of digits in the text form of a set.
   static constexpr int max_digits = 2 * sizeof(cpu_set_t);
 
   core_set() { CPU_ZERO(&cores_); }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// crc32c.ipp: the functions of crc32c.hpp. They use the CRC32C instruction or lookup tables.
+// crc32c.ipp: the definitions of the functions in crc32c.hpp, and the lookup tables.
 
 #include <colls/base/compiler.hpp>
 #include <colls/os/crc32c.hpp>
@@ -69,7 +69,7 @@ struct crc32c_tables {
     }
     return sum;
   }
-  // Returns the table for `count` zero bytes, as in `past_long_stride`. `count` must be a power of
+  // Returns a table like `past_long_stride`, but for `count` zero bytes. `count` must be a power of
   // two.
   constexpr std::array<table, 4> past_zeros(std::size_t count) const {
     linear_map map{};
@@ -138,9 +138,9 @@ COLLS_DETAIL_CRC32C inline std::uint32_t crc32c_step(std::uint32_t sum, unsigned
 #endif
 }
 
-/// Returns the checksum that continues `sum` over all complete blocks of three strides. Advances
-/// `bytes` past these blocks and reduces `size` by their length. `zeros` is the table for one
-/// stride of zero bytes.
+/// Updates the checksum `sum` with all complete blocks of three strides and returns the result.
+/// Advances `bytes` past these blocks and reduces `size` by their length. `zeros` is the table for
+/// one stride of zero bytes.
 template <std::size_t Stride>
 COLLS_DETAIL_CRC32C inline std::uint32_t crc32c_blocks(
     std::uint32_t sum, const unsigned char*& bytes, std::size_t& size,

@@ -3,7 +3,7 @@
 #pragma once
 
 // descriptor: a class that owns a file descriptor, and functions that pass descriptors between
-// processes of one host.
+// processes on one machine.
 
 #include <colls/os/system_call.hpp>
 
@@ -20,7 +20,7 @@
 
 namespace colls::detail {
 
-/// The owner of a file descriptor, which the destructor closes.
+/// The owner of a file descriptor. The destructor closes the descriptor.
 class descriptor {
  public:
   descriptor() = default;
@@ -50,8 +50,8 @@ inline std::int64_t peer_user(int socket) {
   return known ? std::int64_t{peer.uid} : -1;
 }
 
-/// The overflow user id of the kernel. It stands for every user that is not mapped in this user
-/// namespace.
+/// The overflow user id of the kernel, which the kernel reports for every user that is not mapped
+/// in this user namespace.
 inline constexpr uid_t overflow_user = 65534;
 
 /// Returns whether every user id is mapped in this user namespace.

@@ -27,8 +27,8 @@ namespace colls::detail {
 /// forked child that does not call exec, a dead socket (a socket whose peer is closed) replaces
 /// each of these sockets, and private memory replaces the shared memory. Therefore nothing that the
 /// child does affects the parent or a peer, not even if the child destroys the world. The peers
-/// also notice when the parent exits while the child still runs. The process opens the dead socket
-/// at the first `add`, so that a fork at the limit on open files succeeds.
+/// also notice when the parent exits while the child still runs. The first `add` opens the dead
+/// socket, so that a fork needs no new descriptor.
 class fork_guard {
  public:
   /// Registers a socket. A socket may be registered several times. Throws `too_many_files` if the

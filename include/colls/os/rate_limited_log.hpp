@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// rate_limited_log: writes warnings that may occur often to the log, and limits how many of these
-// warnings are written.
+// rate_limited_log: limits how often a frequent warning is written to the log.
 
 #include <colls/base/log.hpp>
 

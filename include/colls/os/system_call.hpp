@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// system_call: functions that interpret the errors of system calls, and that repeat calls
-// interrupted by signals.
+// system_call: functions that interpret the errors of system calls, and a function that repeats
+// system calls interrupted by signals.
 
 #include <colls/base/error.hpp>
 

@@ -169,10 +169,10 @@ reduction erase_as(const Op& op) {
 
 }  // namespace detail
 
-/// Returns the reduction of elements of type T by `op`. `op` must outlive every use of the result.
-/// With wire::accumulate, the working buffer has elements of the accumulate type, and each result
-/// is rounded to T once, at the end. With wire::storage, the working buffer has elements of type T,
-/// and the result of each combination is rounded to T.
+/// Returns the reduction of elements of type `T` by `op`. `op` must outlive every use of the
+/// result. With `wire::accumulate`, the working buffer has elements of the accumulate type, and
+/// each result is rounded to `T` once, at the end. With `wire::storage`, the working buffer has
+/// elements of type `T`, and the result of each combination is rounded to `T`.
 template <class T, class Accumulate = automatic_accumulate, class Op>
 reduction erase(const Op& op, wire format = wire::accumulate) {
   using compute = std::conditional_t<std::is_same_v<Accumulate, automatic_accumulate>,

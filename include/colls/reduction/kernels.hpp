@@ -14,8 +14,8 @@
 // COLLS_DETAIL_VECTOR make the compiler vectorise code at every optimisation level except -O0,
 // COLLS_DETAIL_SHORT keeps clang from vectorising a short loop, and COLLS_DETAIL_WIDE compiles a
 // function for instruction sets beyond that of the program. All versions of a loop give the same
-// bits, except for NaNs. They do so because no loop adds to a product; some instruction sets would
-// round the product and the sum only once (fused multiply-add).
+// bits, except for NaNs. To ensure this, no loop adds to a product, because some instruction sets
+// would round the product and the sum only once (fused multiply-add).
 #if defined(__clang__)
 #define COLLS_DETAIL_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #define COLLS_DETAIL_SHORT _Pragma("clang loop vectorize(disable) unroll(disable)")
@@ -65,9 +65,9 @@ struct packed_elements {
   }
 };
 
-/// Reads and writes aligned elements. For these, `packed_elements` would be slower: compilers copy
-/// a packed struct as an integer, and the load of that integer stalls if the members were stored
-/// one by one shortly before (no store forwarding).
+/// Reads and writes aligned elements. For such elements, `packed_elements` would be slower, because
+/// compilers copy a packed struct as an integer, and the load of that integer stalls if the members
+/// were stored one by one shortly before (no store forwarding).
 struct aligned_elements {
   template <class T>
   [[gnu::always_inline]] static inline const T& get(const void* data, std::size_t i) {
@@ -305,8 +305,9 @@ struct fold_loop {
   }
 };
 
-/// Stands for every operation without `prepare` or without `finish`. It only converts elements, so
-/// that the code of conversions is compiled once for all such operations.
+/// Replaces an operation without `prepare` in `prepare_loop`, and one without `finish` in
+/// `finish_loop`. The loops then only convert elements, and their code is compiled once for all
+/// such operations.
 struct conversion : builtin_op<0> {
   template <class T>
   COLLS_INLINE constexpr T prepare(const T& input) const {

@@ -11,9 +11,9 @@
 
 namespace colls::detail {
 
-/// The instruction sets for which loops are compiled. `basic` is the instruction set of the
-/// program. `avx512_vnni` has an instruction that makes sums of bfloat16 faster, and `avx512_fp16`
-/// has arithmetic on float16.
+/// The instruction sets for which loops are compiled. `basic` is the instruction set for which the
+/// program itself is compiled. `avx512_vnni` has an instruction that makes sums of bfloat16 faster,
+/// and `avx512_fp16` has arithmetic on float16.
 enum class isa : std::uint8_t { basic, avx2, avx512, avx512_vnni, avx512_fp16 };
 
 /// Whether loops can use the dot product instruction of `avx512_vnni`. With clang they cannot,
@@ -147,8 +147,8 @@ struct brain16_sum {
     if constexpr (Set == isa::avx512_vnni) {
 #if COLLS_DETAIL_DOT_PRODUCT
       // For each word of `bits`, the instruction multiplies the two halves of `halves` by those of
-      // `ones` and adds both products. The products are 0x7fff and the lowest bit that rounding
-      // keeps.
+      // `ones` and adds both products to the word. The products are 0x7fff and the lowest bit that
+      // rounding keeps.
       const words halves = (bits & 0x1'0000u) | 0x7fffu;
       words ones = {};
       ones += 0x1'0001u;
@@ -355,8 +355,8 @@ template <class Sum, std::size_t Size>
   requires(Size == Sum::size)
 struct line_sum<Sum, Size> : Sum {};
 
-/// Returns whether vector registers of the instruction set `Set` can combine elements of type T in
-/// type Compute.
+/// Returns whether vector registers of the instruction set `Set` can combine elements of type `T`
+/// in the type `Compute`.
 template <class T, class Compute, class Op, isa Set>
 constexpr bool fits_registers() {
   if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, long double> || !number<T>) {

@@ -99,7 +99,7 @@ task<sample> measure_exchanges(Channel net, int peer, bool alone) {
   co_return result;
 }
 
-/// Measures the costs of messages and stores them to `costs`. Each cost is the largest that any
+/// Measures the costs of messages and stores them in `costs`. Each cost is the largest that any
 /// pair of ranks has measured, and is equal on all ranks. First, pairs of ranks on the same host
 /// measure. Then one rank of each host measures with a rank of another host. Finally, all ranks of
 /// each host measure with ranks of another host at the same time.

@@ -186,12 +186,12 @@ class cost_model : detail::loggp_trees {
     return both + (has_windows() ? window_access(star_in(0), 2 * chunk_, p_ - 1) : star_in(chunk_));
   }
 
-  /// Returns the phase `moved`, in which a rank on the critical path also reduces `bytes` bytes.
+  /// Returns the cost `moved` plus the cost of reducing `bytes` bytes on the critical path.
   constexpr phase reduced(phase moved, std::uint64_t bytes) const {
     moved.path_bytes += bytes;
     return moved;
   }
-  /// Returns the phase `moved`, in which every rank also copies `bytes` bytes.
+  /// Returns the cost `moved` plus the cost of copying `bytes` bytes on every rank.
   constexpr phase copied(phase moved, std::uint64_t bytes) const {
     moved.path_bytes += bytes;
     moved.copied += p_ * bytes;
@@ -275,7 +275,7 @@ class cost_model : detail::loggp_trees {
     const int host_ranks = is_one_host() ? ranks_ : per_host_;
     const int host_count = static_cast<int>(hosts());
     // The number of ranks on the last host, which may be smaller than on the other hosts. On each
-    // host, as many ranks as this number divide the data between them.
+    // host, this many ranks divide the data among themselves.
     const int sharing = ranks_ - (host_count - 1) * host_ranks;
     const std::uint64_t share = (n_ + number(sharing) - 1) / number(sharing);
     const std::uint64_t piece = (share + number(host_count) - 1) / number(host_count);
@@ -374,7 +374,7 @@ class cost_model : detail::loggp_trees {
         phase sum;
         for (int far = 1; far < ranks_; far *= 2) {
           sum.messages += number(ranks_ - far);
-          // In the last round, if 2 * far > `ranks_`, the sender on the critical path has received
+          // In the last round, if `2 * far > ranks_`, the sender on the critical path has received
           // nothing before. The message of this round therefore follows the sender's previous
           // message after a gap (the time before a rank can send again).
           sum.critical_path +=

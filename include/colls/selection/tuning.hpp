@@ -144,10 +144,10 @@ class tuning {
   static constexpr int max_lanes = 16;
   static constexpr std::uint64_t max_segment = 2 << 20;
 
-  /// Calls `consider` for `choice` without segments (the pieces in which data is pipelined), and
-  /// with segments of each power of two in bytes. In each case, calls `consider` for 1, 2, 4, ...
-  /// lanes (concurrent parts of a call). A segment size or a number of lanes in `choice` that is
-  /// not 0 is kept.
+  /// Calls `consider` for variants of `choice`: without segments (the pieces in which data is
+  /// pipelined) and with each power of two as the segment size in bytes, each combined with 1, 2,
+  /// 4, ... lanes (concurrent parts of a call). A segment size or a number of lanes in `choice`
+  /// that is not 0 is kept.
   template <class Consider>
   void for_each_segmentation(const cost_model& model, algorithm_choice choice,
                              const Consider& consider) const {

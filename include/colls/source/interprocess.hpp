@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// source/interprocess: a part of source.hpp, for programs that compile colls separately. Compiles
-// the communicator whose ranks are processes.
+// source/interprocess: the part of source.hpp that compiles the communicator whose ranks are
+// processes. For programs that compile colls separately.
 
 #include <colls/interprocess.hpp>
 #include <colls/world.hpp>

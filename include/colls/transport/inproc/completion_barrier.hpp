@@ -107,8 +107,8 @@ class completion_barriers {
       waiting->finish(ec);
     }
   }
-  /// Returns the number, in the world, of a rank that waits at a barrier of a different call with
-  /// the same communicator and sequence number as `call`. Returns -1 if there is no such rank.
+  /// Returns the world rank of a rank that waits at a barrier of another call, although that call
+  /// has the same communicator and sequence number as `call`. Returns -1 if there is none.
   int find_mismatched_rank(const operation_record& call) const {
     for (const completion_barrier* const arrival : last_arrivers_) {
       const operation_record& other = arrival->record_;
@@ -119,8 +119,8 @@ class completion_barriers {
     }
     return -1;
   }
-  /// Returns the ranks that have not arrived at the barriers at which the operation `waiting`
-  /// waits, by their numbers in the world.
+  /// Returns the world ranks of the ranks that have not arrived at the barriers at which the
+  /// operation `waiting` waits.
   std::vector<int> missing_ranks(const operation_record& waiting) const {
     const communicator_state& comm = *waiting.communicator;
     std::vector<int> ranks;
@@ -189,11 +189,11 @@ class completion_barriers {
   /// Checks, before `arriver` waits, that the rank below it is not in a different call. The rank
   /// below is the previous rank of the communicator, or the last rank if `arriver` is rank 0.
   /// Returns false if the rank below has left the communicator or is in a different call with the
-  /// same sequence number; the communicator is then revoked. Because every arriver checks the rank
-  /// below itself, at least one absent rank is found unless all ranks are absent. A rank below that
-  /// has not called yet checks the barriers itself when it waits for a message. The check is
-  /// skipped if the rank below is `last_arriver`, the latest arriver before this one, as is usual
-  /// because ranks mostly arrive in rank order.
+  /// same sequence number; the communicator is then revoked. Because every arriver makes this
+  /// check, some arriver finds an absent rank if there is one. If the rank below has not begun its
+  /// call yet, it looks for a mismatch itself when it later waits for a message (see
+  /// `find_mismatched_rank`). The check is skipped if the rank below is `last_arriver`, the latest
+  /// arriver before this one. This is the usual case, because ranks mostly arrive in rank order.
   bool check_rank_below(const completion_barrier& arriver,
                         const completion_barrier* last_arriver) const {
     const communicator_state& comm = *arriver.record_.communicator;

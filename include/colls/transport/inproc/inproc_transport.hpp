@@ -21,8 +21,8 @@ namespace colls {
 class inproc_world;
 
 /// One rank of an `inproc_world`. As soon as both the send and the receive of a message have
-/// started, the message is copied once, or reduced directly from the sender's buffer. A
-/// point-to-point message of up to `eager_limit` bytes that finds no receive is copied to an
+/// started, the message is copied once, or reduced directly from the sender's buffer. If no receive
+/// is posted for a point-to-point message of up to `eager_limit` bytes, the message is copied to an
 /// intermediate buffer, so that its sender need not wait.
 class inproc_transport final : failure_hooks {
  public:
@@ -223,7 +223,7 @@ inline bool inproc_transport::start(send_operation& send) {
     return true;
   }
   if (!peer.matcher_.inspect(send.key, send.hash)) {
-    // Because `inspect` has returned false, the communicator is revoked now, on this rank as well.
+    // The peer refuses the message, so the communicator is revoked by now, on this rank as well.
     send.ec_ = send.record_.communicator->failed() ? send.record_.communicator->reason().code
                                                    : errc::mismatch;
     return true;

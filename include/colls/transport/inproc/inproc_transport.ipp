@@ -3,7 +3,7 @@
 #pragma once
 
 // The member functions of inproc_transport and inproc_world that are not called for every message.
-// The others are inline in the header.
+// The other member functions are inline in the header.
 
 #include <colls/base/compiler.hpp>
 #include <colls/transport/inproc/inproc_transport.hpp>

@@ -111,8 +111,8 @@ class connection final : public engine::watcher {
     return send_queue_.ends_at_once(send, [this] { flush(); });
   }
 
-  /// Queues a send, or only its RTS if `rts_only` is true, behind all queued sends, because one of
-  /// these may have the same key. Writes nothing; the next flush writes the send.
+  /// Queues a send, or only its RTS if `rts_only` is true, behind all queued sends, so that
+  /// messages with the same key stay in order. Writes nothing; the next flush writes the send.
   void queue(posted_send& send, bool rts_only) {
     send.conn = this;
     send_queue_.push(send, rts_only);
@@ -173,14 +173,14 @@ class connection final : public engine::watcher {
     return true;
   }
 
-  /// Returns the sequence number of the latest frame that the peer has sent for a collective if
-  /// that frame belongs to `communicator`, and 0 otherwise.
+  /// Returns the sequence number of the peer's latest frame of a collective, if that frame belongs
+  /// to `communicator`. Otherwise returns 0.
   std::uint64_t newest_sequence_in(std::uint32_t communicator) const {
     return latest_communicator_ == communicator ? latest_sequence_ : 0;
   }
 
-  /// Queues a control frame. Aborts the connection if there is no memory for the frame or the peer
-  /// has left too much unread.
+  /// Queues a control frame. Aborts the connection if there is no memory for the frame, or if the
+  /// peer has left too many frames unread.
   void control(const header& frame, const void* payload = nullptr) {
     if (!send_queue_.control(frame, payload)) abort();
   }
@@ -287,9 +287,9 @@ class connection final : public engine::watcher {
   /// Returns whether frames go through shared memory. In that case, epoll does not report arriving
   /// frames.
   bool uses_shared_memory() const { return ring_ != nullptr; }
-  /// Wakes the peer if it sleeps and this rank has written to or read from the ring buffer. The
-  /// caller does this before the thread turns to other work, and not after each write, because the
-  /// check needs a memory fence, which is slow: it waits until the writes have reached memory.
+  /// Wakes the peer if it sleeps and this rank has written to or read from the ring buffer. Called
+  /// only before the thread turns to other work, and not after each write, because the check needs
+  /// a memory fence, which is slow.
   void wake_peer() {
     if (is_open() && ring_->take_wake_request()) {
       // Errors are ignored: either the peer is gone, or the socket is full, and then the bytes in
@@ -319,9 +319,10 @@ class connection final : public engine::watcher {
   /// memory.
   bool has_peer_exited() const;
 
-  /// Ends the connection because this rank has no memory, or because the peer has left too much
-  /// unread. In both cases a partly written frame cannot be completed. The owner is told later,
-  /// from the run queue, because the caller may be a destructor or may be iterating over a list.
+  /// Ends the connection because this rank has no memory, or because the peer has left too many
+  /// frames unread. In both cases a partly written frame cannot be completed. Informs the owner
+  /// later, from the run queue, because the caller may be a destructor or may be iterating over a
+  /// list.
   void abort();
   /// Reports an abort of the connection to the owner at once, unless it has been reported already.
   /// Called when an operation needs the connection.
@@ -456,10 +457,9 @@ class connection final : public engine::watcher {
 
   void handle_end_of_file();
 
-  // Returns whether the end of the connection is to be reported later, because the store may
-  // explain it. A peer that fails may have told the store the reason, while its last frames were
-  // lost with the connection. This rank therefore reads the report from the store first. The next
-  // read of the socket finds the end of the connection again.
+  // Returns whether this rank has to read a report from the store before it reports the end of the
+  // connection. A peer that fails may have told the store the reason, although its last frames were
+  // lost with the connection. The next read of the socket finds the end of the connection again.
   bool awaits_explanation();
 
   engine& engine_;
@@ -481,7 +481,7 @@ class connection final : public engine::watcher {
   time_point end_seen_ = never;          // when the end was first seen, while its report is delayed
   time_point unanswered_since_ = never;  // when the peer stopped acknowledging retransmitted data
 
-  std::uint32_t latest_communicator_ = 0;  // of the peer's latest frame of a collective
+  std::uint32_t latest_communicator_ = 0;  // of the peer's latest frame for a collective
   std::uint64_t latest_sequence_ = 0;
 
   send_queue send_queue_;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The member functions of connection that are not inline: opening, waking and ending.
+// Implementation of connection.hpp: the member functions that open, wake and end a connection.
 
 #include <colls/base/compiler.hpp>
 #include <colls/transport/interprocess/connection.hpp>
@@ -65,9 +65,9 @@ COLLS_ONCE bool connection::is_silent(time_point now) {
 COLLS_ONCE void connection::shut() {
   if (!socket_) return;
   engine_.unwatch(socket_.get(), *this);
-  // In these two cases the socket is only half closed. If the peer maps the heap, the socket has to
-  // show when the peer exits. After an invalid frame there may be unread data; closing the socket
-  // would then reset the connection, and the peer would lose frames that this rank has written.
+  // The socket is only half closed in two cases. If the peer maps this rank's heap, the socket must
+  // later show when the peer exits. After an invalid frame there may be unread data; closing the
+  // socket would then reset the connection, and the peer would lose frames of this rank.
   if ((peer_maps_heap || refused_) && !peer_closed_) {
     (void)::shutdown(socket_.get(), SHUT_WR);  // fails if the peer is gone
     half_closed_socket_ = detail::fork_guarded_socket(std::move(socket_));
@@ -126,8 +126,8 @@ COLLS_ONCE void connection::read_wakeups() {
   // The limit keeps a peer that writes without pause from blocking this thread. If bytes remain,
   // epoll reports them again.
   constexpr int max_reads = 16;
-  // A peer that is gone has left at most one full ring buffer of slots. One pump takes up to 256
-  // slots, so this many pumps take all of them.
+  // The number of pumps that take all frames that a peer has left: at most one full ring buffer of
+  // slots, of which one pump takes up to 256.
   constexpr int max_pumps = static_cast<int>(shm::slots) / 256;
   char bytes[256];
   ssize_t got = 1;
@@ -136,8 +136,8 @@ COLLS_ONCE void connection::read_wakeups() {
     detail::descriptor passed;
     got = detail::receive_bytes_with_descriptor(socket_.get(), bytes, sizeof bytes, passed);
     system_error = got < 0 ? errno : 0;
-    // The byte '+' announces the descriptor of a shared heap. It arrives even if this process has
-    // no free descriptor and therefore cannot receive the heap.
+    // The byte '+' announces the descriptor of a shared heap. The byte arrives even if this process
+    // has no free descriptor and therefore cannot receive the heap.
     const bool is_announced =
         got > 0 && std::memchr(bytes, '+', static_cast<std::size_t>(got)) != nullptr;
     if (passed || is_announced) receive_peer_heap(std::move(passed));

@@ -78,9 +78,9 @@ class connection_table {
 
   // ---- leaving the world
 
-  /// Writes as many queued frames as possible. Returns whether some connection needs another call
-  /// later: because frames are still queued, or because the peer may have opened its end and must
-  /// still be sent a goodbye (the last frame of a rank).
+  /// Writes as many queued frames as possible. Returns true if this function must be called again
+  /// later, because frames are still queued, or because a peer may have opened its end of a
+  /// connection and must still be sent a goodbye (the last frame of a rank).
   bool flush_all();
   void say_goodbye();
   void shut_writing();
@@ -112,7 +112,7 @@ class connection_table {
   }
 
  private:
-  static constexpr int self_receiver = -1;  // key of the internal end of the connection to itself
+  static constexpr int self_receiver = -1;  // the key of the receiving end of the self-connection
   static constexpr std::size_t max_selective = 8;
   static constexpr int max_selected = 4;
   static constexpr std::size_t max_receives = 15;
@@ -153,7 +153,7 @@ class connection_table {
       if (conn.is_open()) moved |= conn.pump();
     }
     // While this thread polls the sockets itself, it needs no epoll events. Each event would also
-    // cost the sender of a message time.
+    // delay the rank that sends the bytes.
     if (moved && read_events_ && engine_.spins_now() &&
         socket_connections_.size() <= max_without_events) {
       read_events_ = false;

@@ -80,8 +80,8 @@ class connector final : authenticating_listener::handler {
 
   // Dials until the connection opens or the peer seems to be dead. A peer whose system accepts
   // connections is alive, however long the peer computes. If such a peer does not answer in time,
-  // dials again as long as an operation needs the connection. Each attempt has the same time limit
-  // as an operation that waits for a byte.
+  // dials again as long as an operation needs the connection. The time limit of each handshake is
+  // the timeout of operations.
   task<> dial(connection& conn);
 
   // Performs a probe. Connects to the peer's listener, closes this end for writing, and waits until
@@ -100,11 +100,12 @@ class connector final : authenticating_listener::handler {
   }
   time_point handshake_deadline() const { return world_.cfg.timeout.after(engine_.now()); }
 
-  // Dials the peer through its local socket, in order to share memory. Returns true if the peer was
-  // dialled or is to be dialled again later, and false if TCP is to be used now: because the peer
-  // is on another host, or because its local socket does not work or has been congested for a long
-  // time (another user may fill it). Sets `*is_alive` to whether the peer's system answered. If the
-  // local socket of a peer on this host does not work, sets `*reason` to the error.
+  // Dials the peer through its local socket, in order to share memory. Returns false if the caller
+  // has to use TCP: because the peer is on another host, because its local socket does not work, or
+  // because the local socket has been congested for a long time (another user may fill it). Returns
+  // true if the peer was dialled or the local socket has to be tried again later. Sets `*is_alive`
+  // to whether the peer's system answered. If the local socket of a peer on this host does not
+  // work, sets `*reason` to the error.
   task<bool> dial_local(connection& conn, endpoint address, bool* is_alive,
                         std::error_code* reason);
 

@@ -157,8 +157,9 @@ COLLS_ONCE task<> connector::dial(connection& conn) {
     if (alive) last_alive = engine_.now();
     hopeless = engine_.now() - last_alive >= dead_peer_timeout;
     co_await engine_.sleep_until(engine_.now() + pause);
-    // After a drop the pause stays short, because under a flood of foreign connections the peer may
-    // drop this rank's connections repeatedly before it serves one of them.
+    // If the peer has dropped the connection, the pause stays short, because under a flood of
+    // foreign connections the peer may drop this rank's connections repeatedly before it serves one
+    // of them.
     pause = std::min<time_point>(2 * pause, dropped ? 50 * milliseconds : seconds);
   }
   const bool looks_dead = hopeless && reason.code == errc::peer_failed;
@@ -172,8 +173,8 @@ COLLS_ONCE task<> connector::dial(connection& conn) {
     }
   }
   if (!hopeless || conn.is_open() || closing_) co_return;
-  // If no operation needs the connection, it was dialled for control messages alone, and there is
-  // nothing to fail. A later operation that needs the connection dials again.
+  // If no operation needs the connection, it was dialled only for control messages, so no operation
+  // has to fail. A later operation that needs the connection dials again.
   if (reason.code != errc::closed && !owner_.is_needed(conn)) co_return;
   owner_.unreachable(conn, reason);
 }
@@ -355,8 +356,8 @@ COLLS_ONCE void connector::open(connection& conn, detail::descriptor socket,
 
 COLLS_ONCE void connector::adopt(connection& conn, detail::descriptor socket) {
   detail::enable_keep_alive(socket.get());
-  // The congestion control could be set when the rank joined the world. Since then the process may
-  // have lost the right to use it, or the system may have unloaded its module.
+  // The congestion control was usable when this rank joined the world, but setting it may fail now.
+  // The process may have lost the right to use it, or the system may have unloaded its module.
   const auto& name = world_.cfg.congestion;
   std::error_code ec;
   if (!name.empty()) ec = detail::set_congestion(socket.get(), name);

@@ -116,12 +116,13 @@ class eager_rendezvous {
   }
 
   /// Sends the RTS of deferred sends (sends whose RTS waits because too many RTS are pending) as
-  /// far as the limit allows. Must be called after other sends have failed.
+  /// far as the limit allows. Must be called after other sends have failed, because their RTS may
+  /// no longer be pending.
   void resume_deferred(connection& conn) noexcept;
 
   /// Sends an RTS, marked as repeated, for each long message of a collective that has waited for a
   /// while. If the receiver expects a short message instead, it sends no CTS, and only this RTS
-  /// lets it detect the mismatch.
+  /// lets the receiver detect the mismatch.
   void repeat_rts(time_point now);
 
   // ---- handling of arriving frames
@@ -210,8 +211,8 @@ class eager_rendezvous {
   // deferred key waits because too many RTS are pending.
   void advance(connection& conn, const message_key& key);
   void advance_key(connection& conn, const message_key& key);
-  // Calls `advance` and schedules a flush. Called when other sends have ended. Aborts the
-  // connection if there is no memory.
+  // Calls `advance` and schedules a flush. Called when other sends have completed or failed. Aborts
+  // the connection if there is no memory.
   void resume_others(connection& conn, const message_key& key) noexcept;
 
   // Cancels a send whose RTS has been written, at least in part, by telling the peer and leaving a

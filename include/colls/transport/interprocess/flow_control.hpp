@@ -5,8 +5,8 @@
 // flow_control: limits what one connection may send. It keeps the credit for eager messages, the
 // pending RTS and CTS, and the sends that wait for a CTS. Credit is the number of bytes that a rank
 // may send eagerly, that is, without waiting for the receives. An RTS (request to send) announces a
-// message that waits, and a CTS (clear to send) permits its sender to send it. Messages and
-// receives match by key (see `message_key`).
+// message that waits, and a CTS (clear to send) permits the sender to send that message. Messages
+// and receives match by key (see `message_key`).
 
 #include <colls/base/network_cost.hpp>
 #include <colls/transport/interprocess/send_queue.hpp>
@@ -24,8 +24,8 @@ inline constexpr std::size_t credit_window = eager_window;
 /// Returns the credit that an eager message of `size` bytes takes.
 constexpr std::size_t credit_cost(std::size_t size) { return size + 64; }
 
-/// A long point-to-point message may send its RTS behind another pending RTS of its key only while
-/// fewer than this number of RTS are pending on the connection, over all keys.
+/// While an RTS of the same key is pending, the RTS of another long point-to-point message may be
+/// sent only if fewer than this number of RTS are pending on the connection, over all keys.
 inline constexpr std::size_t max_rts_ahead = 64;
 
 /// The largest number of RTS from the peer that may wait for their receives, over all keys. A rank
@@ -33,9 +33,9 @@ inline constexpr std::size_t max_rts_ahead = 64;
 /// in flight.
 inline constexpr std::size_t max_rts = std::size_t{2} << 20;
 
-/// The largest number of CTS from the peer that wait for this rank to post their sends, over all
-/// keys. A rank sends the CTS of a collective when it posts the receive. A communicator runs at most
-/// 64 calls at a time, so only a peer with thousands of communicators could reach this limit.
+/// The largest number of CTS from the peer that may wait until this rank posts their sends, over
+/// all keys. A rank sends the CTS of a collective when it posts the receive. A communicator runs at
+/// most 64 calls at a time, so only a peer with thousands of communicators could reach this limit.
 inline constexpr std::size_t max_stored_cts = std::size_t{1} << 20;
 
 /// The flow control of one connection. It consists of the credit in both directions, the CTS that
@@ -68,9 +68,9 @@ class flow_control {
   }
   bool any_pending() const { return !collective_sends.empty() || !announced_sends.empty(); }
 
-  /// Returns whether the RTS of a point-to-point send may be sent now. The total number of RTS that
-  /// wait at the peer is limited, but one RTS of each key may always wait there, so that a receive
-  /// of any key finds its message. Only with very many keys must some RTS wait here (see `defer`).
+  /// Returns whether the RTS of a point-to-point send may be sent now. The first RTS of each key
+  /// may be sent regardless of `max_rts_ahead`, so that a receive of any key finds its message. If
+  /// `is_rts_limit_reached()`, which takes very many keys, no RTS may be sent (see `defer`).
   bool may_send_rts(const posted_send& send) const {
     if (is_rts_limit_reached()) return false;
     return none_pending(send.key) ||
@@ -161,8 +161,8 @@ class flow_control {
   void refill(std::uint64_t bytes) {
     credit_ += std::min<std::size_t>(bytes, credit_window - credit_);
   }
-  /// Returns whether the peer had enough credit for an eager message of `size` bytes. The credit
-  /// that the peer has spent is that of the messages buffered here and that of the consumed
+  /// Returns whether the peer had enough credit for an eager message of `size` bytes that arrives
+  /// now. The peer has spent credit on the messages that are buffered here and on the consumed
   /// messages whose credit this rank has not returned yet.
   bool is_within_window(std::size_t size) const {
     return size <= eager_limit && buffered_ + unreturned_ + credit_cost(size) <= credit_window;
@@ -189,7 +189,7 @@ class flow_control {
     return true;
   }
   /// Stores a CTS that arrived before its send. Returns false if `max_stored_cts` CTS are stored
-  /// already, which no rank of colls would cause.
+  /// already, which a correct peer never causes.
   [[nodiscard]] bool store_cts(const message_key& key) {
     if (stored_count_ == max_stored_cts) return false;
     if (stored_cts* const known = stored_.find(key)) {

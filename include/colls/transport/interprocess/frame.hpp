@@ -7,9 +7,9 @@
 // header and the payload.
 //
 // Short messages are sent eagerly, that is, without waiting for their receives, as long as the
-// sender has credit (a number of bytes that the receiver can buffer). Other messages wait: an RTS
-// (request to send) announces a message, and a CTS (clear to send) permits the sender to send the
-// payload.
+// sender has credit (a number of bytes that the receiver can buffer). For any other message, the
+// sender announces the message with an RTS (request to send) and sends the payload only after the
+// receiver has answered with a CTS (clear to send).
 
 #include <colls/base/error.hpp>
 #include <colls/base/fingerprint.hpp>
@@ -55,8 +55,8 @@ inline constexpr std::uint8_t truncated = 16;
 /// the kernel (CMA, cross-memory attach).
 inline constexpr std::uint8_t cma = 32;
 // Marks an RTS as an RTS cancel, which withdraws the point-to-point message whose RTS was number
-// `length` on this connection. Marks a frame of `kind::cts` as the confirmation of an RTS cancel.
-// The confirmation is sent if no receive had answered the RTS with a CTS.
+// `length` on this connection. On a frame of `kind::cts`, confirms an RTS cancel. The receiver
+// sends the confirmation if it had not answered the RTS with a CTS.
 inline constexpr std::uint8_t cancel = 64;
 }  // namespace flag
 
@@ -91,9 +91,9 @@ struct checked_header : header {
 };
 static_assert(sizeof(checked_header) == 40 && std::is_trivially_copyable_v<checked_header>);
 
-/// The text that describes the fault if a frame arrives damaged. The connection then fails.
+/// The error text with which a connection fails if a frame has a wrong checksum.
 inline constexpr const char* bad_checksum = "a frame came with a wrong checksum";
-/// The text that describes the fault if a frame is malformed. The connection then fails.
+/// The error text with which a connection fails if a frame is malformed.
 inline constexpr const char* malformed = "a frame that no rank of colls would send";
 
 inline header make_header(interprocess::kind kind, const message_key& key, std::uint64_t length,
@@ -101,10 +101,11 @@ inline header make_header(interprocess::kind kind, const message_key& key, std::
   return {kind, flags, key.lane, key.communicator, key.sequence, length, hash};
 }
 
-/// The length of the longest payload of a control frame, which is any frame except `kind::data`.
+/// The maximum payload size, in bytes, of a control frame. Every frame except those of `kind::data`
+/// is a control frame.
 inline constexpr std::size_t max_control_bytes = std::max(sizeof(failure), sizeof(state_report));
 
-/// The length of the longest message. No process can address more bytes.
+/// The maximum size of a message in bytes. No process can address more bytes.
 inline constexpr std::uint64_t max_message_bytes = std::uint64_t{1} << 57;
 
 /// Returns whether a rank of colls could have sent this header. The receiver checks this before it
@@ -128,7 +129,8 @@ inline bool is_plausible(const header& frame) {
   return false;
 }
 
-/// Returns the payload length of a control frame. Returns 0 for `kind::data` and `kind::cts`.
+/// Returns the payload size of a control frame. Returns 0 for `kind::data`, which is no control
+/// frame, and for `kind::cts`, which has no payload.
 inline std::size_t control_size(const header& frame) {
   const bool has_none = frame.kind == kind::data || frame.kind == kind::cts;
   return has_none ? 0 : frame.length;

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The non-inline member functions of interprocess_transport, which handle frames and failures and
-// leave the world.
+// Implementation of interprocess_transport.hpp: the member functions that handle frames and
+// failures, and those that leave the world.
 
 #include <colls/base/compiler.hpp>
 #include <colls/transport/interprocess/interprocess_transport.hpp>
@@ -179,10 +179,9 @@ COLLS_ONCE void interprocess_transport::received(interprocess::connection& conn,
       failure reason = reported_failure::parse({payload, sizeof(failure)}, size())
                            .value_or(reported_failure(unexplained));
       if (reason.code == errc::peer_failed && reason.culprit == rank()) {
-        // The peer considers this rank dead because it receives nothing from this rank, although
-        // frames of the peer still arrive here. From the point of view of this rank, the failed
-        // rank is the rank that observed the failure or, if that is not known, the sender of the
-        // revoke.
+        // The peer considers this rank dead, although frames of the peer still arrive here. This
+        // rank instead blames the rank that observed the failure or, if the observer is not known,
+        // the sender of the revoke.
         const failure original = reason;
         const bool names_observer = original.observer >= 0 && original.observer != rank();
         reason.culprit = names_observer ? original.observer : conn.peer();

@@ -3,8 +3,8 @@
 #pragma once
 
 // multi_send_recv_operation: sends short messages to many ranks and receives short messages from
-// many ranks as one operation. It does not use the tag matcher: it writes its messages to the
-// connections, and takes the arriving messages from the connections itself.
+// many ranks as one operation. The operation bypasses the tag matcher. It writes its messages
+// directly to the connections, and takes arriving messages directly from the connections.
 
 #include <colls/channel/multi_send_recv.hpp>
 #include <colls/transport/interprocess/connection.hpp>
@@ -79,11 +79,11 @@ class multi_send_recv_operation {
       net_.enqueue(*this);
       return false;
     }
-    // Wakes the peers before the first poll, so that they run while this rank polls. The memory
-    // fence in `wake_peers` then also completes during the polls.
+    // Wakes the peers before the first poll, so that they run while this rank polls. The latency of
+    // the memory fence in `wake_peers` then also overlaps the polls.
     net_.wake_peers();
-    // It pays to poll a few times before waiting. If each rank has its own core, the cache lines
-    // with the peers' messages are often on their way already.
+    // Polls a few times before waiting, because the peers' messages often arrive soon if each rank
+    // has its own core.
     for (int polls = net_.initial_polls(); polls > 0; --polls) {
       if (take()) return true;
     }

@@ -155,7 +155,7 @@ class event_queue {
 
   position first_[runs + 1] = {no_position, no_position, no_position, no_position,
                                no_position};  // the first entry of each run and of the heap
-  ticks last_[runs] = {};                     // the last time of each run, or 0 if it is empty
+  ticks last_[runs] = {};                     // the last time of each run, or 0 if the run is empty
   ring_buffer run_[runs];
   std::vector<entry> heap_;
   std::uint64_t pushed_ = std::uint64_t{1} << 63;

@@ -158,14 +158,14 @@ inline void simulated_world::end_rank(int rank, simulated::rank_state state) {
   }
 }
 
-// If `rank` is connected to `peer`, schedules the time at which `rank` finds the connection dead,
-// because its keep-alive probes stay unanswered.
+// If `rank` is connected to `peer`, schedules the time at which `rank` detects that the connection
+// is dead, because its keep-alive probes stay unanswered.
 inline void simulated_world::detect_loss(int rank, int peer) {
   if (connections_->detect_failure(rank, peer))
     report_loss(rank, peer, now_ + idle_timeout, "it is cut off");
 }
 
-// Schedules a control message by which `rank` finds out at `time` that `peer` has failed. `detail`
+// Schedules a control message that tells `rank` at `time` that `peer` has failed. `detail`
 // describes the failure.
 inline void simulated_world::report_loss(int rank, int peer, ticks time, const char* detail) {
   control_message& msg = control_pool_.take();

@@ -25,7 +25,7 @@ struct fault {
     flip,            // a bit of the rank's `event`-th message flips, so that its checksum is wrong
     cancel,          // the rank cancels the operation in flight
     destroy,         // the rank destroys its communicator
-    wrong_argument,  // the rank always passes a different `argument` than the other ranks
+    wrong_argument,  // in each call, `argument` differs from that of the other ranks
   };
   enum class argument : std::uint8_t { count, root, op, type, order, algorithm };
 
@@ -39,7 +39,7 @@ struct fault {
   friend bool operator==(const fault&, const fault&) = default;
 };
 
-/// All faults of a run, and the settings of the plan.
+/// All faults of a run, and the settings that apply to the whole run.
 ///
 /// The text form has one statement per line, or several statements separated by `;`. A `#` begins a
 /// comment. These are examples of all statements:

@@ -61,7 +61,7 @@ struct message final : unexpected_message {
   int hops = 0;             // the number of links inside the network on the route
   int hop = 0;              // the number of links that the message has passed
   std::size_t filled = 0;   // the number of bytes delivered piece by piece
-  std::uint32_t trace = 0;  // its record's number in the trace, from 1; 0 without a trace
+  std::uint32_t trace = 0;  // the number, from 1, of its record in the trace; 0 without a trace
   bool is_rts = false;
   bool is_repeated_rts = false;  // an RTS of a collective's message that has waited long for a CTS
   bool is_queued = false;        // an RTS that waits at the receiver for a receive
@@ -69,7 +69,7 @@ struct message final : unexpected_message {
   bool is_lost = false;          // the message will not arrive, for example because its sender died
   bool is_corrupted = false;
   bool is_transmitting = false;  // the event that ends its transmission is still to come
-  bool is_released = false;      // released during transmission, because the sender was frozen
+  bool is_released = false;      // no longer needed, but still in transmission
 
   /// Discards the message on behalf of the receiver.
   void drop() override;
@@ -82,7 +82,7 @@ struct control_message {
   kind type = kind::announce;
   std::int32_t source = -1;  // the sender, or the rank that was lost
   std::int32_t dest = -1;
-  bool from_store = false;  // the store has delivered the message, not `source`
+  bool from_store = false;  // whether the store, not `source`, has sent the message
   message_key key;          // its `peer` is the sender
   std::uint64_t hash = 0;
   fingerprint print;

@@ -76,9 +76,9 @@ inline simulated::message& simulated_transport::make_message(outgoing& send) {
   return msg;
 }
 
-// Transmits the message of `send` after the earlier messages of the rank. `is_cleared` says that
-// the message answers a CTS. If `may_end` is true and the transmission takes no time, completes the
-// send and returns true. Otherwise returns false.
+// Transmits the message of `send` after the earlier messages of the rank. `is_cleared` says whether
+// this is a point-to-point message for which a CTS was sent. If `may_end` is true and the
+// transmission takes no time, completes the send and returns true. Otherwise returns false.
 inline bool simulated_transport::transmit(outgoing& send, bool may_end, bool is_cleared) {
   const simulated::network& network = world_.network_;
   message& msg = make_message(send);
@@ -170,7 +170,7 @@ inline void simulated_transport::withdraw(outgoing& send) {
 }
 
 // Transmits the message of `send`, for which the receiver has sent a CTS. For a collective, also
-// transmits the short messages with the same key behind it, because they have waited only to keep
+// transmits the short messages with the same key that have waited behind this message only to keep
 // the order.
 inline void simulated_transport::handle_cts(outgoing& send) {
   const message_key key = send.key;
@@ -316,7 +316,7 @@ inline bool simulated_transport::deliver(posted_receive& receive, message& msg) 
   return false;
 }
 
-// Delivers a message to a receive piece by piece, beginning now, as plans with `pieces` demand. A
+// Begins to deliver a message to a receive piece by piece. Called if the fault plan has `pieces`. A
 // reduction runs only after the last piece.
 inline void simulated_transport::start_piecewise(posted_receive& receive, message& msg) {
   if (matcher_.check(receive, msg.key.peer, msg.size, msg.hash)) {
@@ -552,7 +552,8 @@ inline void simulated_transport::dispute(int peer, std::uint32_t communicator,
   send_control(peer, std::move(msg));
 }
 
-// Checks deadlines. Sends a repeated RTS for each send of a collective that has waited for 100 ms.
+// Checks deadlines. Sends a repeated RTS for each send that still waits 100 ms after its collective
+// has started.
 inline void simulated_transport::sweep() {
   matcher_.sweep(now());
   waiting_sends_.for_each([&](outgoing& send) {

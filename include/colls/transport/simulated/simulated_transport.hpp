@@ -121,8 +121,8 @@ class simulated_transport final : failure_hooks, payload_writer {
     send_revoke(peer, reason.communicator, reason);
   }
 
-  // The longest chain of dependent messages that has arrived in one lane (one of the concurrent
-  // parts) of a call.
+  // The length of the longest chain of dependent messages that has arrived in one lane (one of the
+  // concurrent parts) of a call.
   struct chain {
     std::uint64_t sequence = 0;
     std::uint16_t lane = 0;
@@ -203,11 +203,12 @@ class simulated_world {
   // ---- observations
 
   simulated::ticks time() const { return now_; }
-  /// Returns the number of messages sent. `bytes` returns their total size. `rounds` returns the
-  /// length of the longest chain of messages in one lane in which each message was sent after its
-  /// sender had received the previous message of the chain.
+  /// Returns the number of messages sent.
   std::uint64_t messages() const { return messages_; }
+  /// Returns the total size of the messages sent.
   std::uint64_t bytes() const { return bytes_; }
+  /// Returns the length of the longest chain of messages in one lane. In a chain, each message was
+  /// sent after its sender had received the previous message.
   std::uint32_t rounds() const { return rounds_; }
   void reset_counters();
   const std::vector<simulated::message_trace>& trace() const { return trace_; }

@@ -71,7 +71,7 @@ inline bool simulated_world::step() {
   return true;
 }
 
-// Prefetches the objects of upcoming events, because the state of thousands of ranks exceeds any
+// Prefetches the objects of upcoming events, because the state of thousands of ranks fits into no
 // cache. The function is always inlined, because the compiler would drop calls of a function whose
 // only effect is prefetching.
 [[gnu::always_inline]] inline void simulated_world::prefetch() const {
@@ -147,8 +147,8 @@ inline void simulated_world::idle(unsigned) {
 }
 
 // Handles the earliest timer that expires at or before `max_time`. Skips timers that were replaced,
-// and timers of ranks that are dead, are frozen or have no operation in flight. Returns false if no
-// timer was handled.
+// and timers of ranks that are dead or have no operation in flight. Postpones timers of frozen
+// ranks. Returns false if no timer was handled.
 inline bool simulated_world::next_timer(ticks max_time) {
   while (!timers_.empty() && timers_.front().time <= max_time) {
     const timer first = timers_.front();
@@ -237,9 +237,10 @@ inline void simulated_world::handle_hop(message& msg) {
   }
 }
 
-// Handles the arrival event of a message, which is one overhead later than the arrival of its last
-// byte at a free port. Returns true if the receiver accepts the message now. Otherwise the message
-// is lost and released, or waits until the port and the receiver are free.
+// Handles the arrival event of a message, which occurs one overhead (the time to accept a message)
+// after the last byte reaches the port of the receiver, if the port is free. Returns true if the
+// receiver accepts the message now. Otherwise the message is lost and released, or waits until the
+// port and the receiver are free.
 inline bool simulated_world::handle_arrival(message& msg) {
   simulated_transport& rank = ranks_[msg.dest];
   if (msg.is_rts && !msg.is_repeated_rts) return true;

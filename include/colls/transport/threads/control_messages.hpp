@@ -32,9 +32,9 @@ struct goodbye_message final : inbox_entry {
   bool is_broken = false;  // whether the sender has failed for lack of memory
 };
 
-/// The sender of the control messages of one rank. The receiver of a message gives it back, and
-/// this rank reuses it. If there is no memory for an announcement or a report, the message is
-/// dropped, because the rank repeats it later.
+/// The sender of the control messages of one rank. The receiver of a message gives the message back
+/// to this rank, which reuses it. If there is no memory for an announcement or a report, the
+/// message is dropped, because the rank repeats it later.
 class control_messages {
  public:
   control_messages(inboxes& world_inboxes, int rank)

@@ -59,8 +59,8 @@ class inbox {
     return true;
   }
 
-  /// Takes all entries out of the inbox and returns the oldest one, or null if there are none. Each
-  /// entry points to the next newer one by `next_entry`.
+  /// Takes all entries out of the inbox and returns the oldest one, or null if there are none. The
+  /// `next_entry` of each entry is the next newer entry.
   inbox_entry* take() noexcept {
     inbox_entry* const last = last_.load(std::memory_order_relaxed);
     if (last == nullptr || last == &closed_) return nullptr;

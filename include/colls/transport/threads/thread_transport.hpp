@@ -251,8 +251,8 @@ class thread_transport final : failure_hooks {
     msg.owner = nullptr;
     msg.cancellation.type = inbox_entry::kind::cancelled;
     msg.cancellation.subject = &msg;
-    // The result is ignored. If the receiver has left, it does not return the message, and the
-    // message is then never reused.
+    // The result of `put` is ignored. It is false only if the receiver has left. The receiver then
+    // does not return the message, and the message is never reused.
     inboxes_[send.key_.peer].put(msg.cancellation);
     return true;
   }
@@ -265,8 +265,8 @@ class thread_transport final : failure_hooks {
     remove_waiting(send);
   }
 
-  // Handles a message of this rank that is no longer with the receiver, because it was received,
-  // rejected or cancelled, or because the receiver has left.
+  // Handles a message of this rank that the receiver has returned after it was received, rejected
+  // or cancelled. Also called when the message cannot be sent because the receiver has left.
   void handle_returned(message& msg) {
     auto* const send = static_cast<send_operation*>(std::exchange(msg.owner, nullptr));
     const std::error_code result = msg.result;
@@ -445,9 +445,9 @@ class thread_transport final : failure_hooks {
   void revoked(communicator_state& communicator, const failure& reason, int reporter) override {
     for (send_operation* send = first_sent_; send != nullptr;) {
       send_operation* const next = send->next_;
-      // If the receiver is reading the message of a send, the send ends when the message is
-      // returned. Waiting for the receiver here could deadlock, because the reduction of the
-      // receiver may itself have revoked the communicator.
+      // If the receiver is reading the message of a send, the send completes when the message is
+      // returned. Waiting for the receiver here could deadlock, because the receiver may be inside
+      // a reduction that has itself revoked the communicator.
       if (send->record_.communicator == &communicator &&
           (send->message_ == nullptr || try_cancel(*send))) {
         finish(*send, reason.code);

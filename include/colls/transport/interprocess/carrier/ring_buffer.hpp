@@ -23,7 +23,7 @@
 
 namespace colls::shm {
 
-/// The number of slots.
+/// The number of slots in each direction of a connection.
 inline constexpr std::size_t slots = 512;
 /// The limits on the length of a ring of bytes, which is a power of two. The rings from which a
 /// rank reads are together longer than the private cache of its core. Bytes that the rank has read
@@ -32,14 +32,14 @@ inline constexpr std::size_t slots = 512;
 /// often.
 inline constexpr std::size_t min_ring_bytes = 256 * 1024;
 inline constexpr std::size_t max_ring_bytes = 2 * 1024 * 1024;
-/// The length of the longest payload that fits into a slot without a checksum.
+/// The maximum length of a payload in a slot without a checksum.
 inline constexpr std::size_t max_inline_bytes = 24;
-/// The length of the longest piece into which a queued payload is split. A slot adds at most one
+/// The maximum length of the pieces into which a queued payload is split. A slot adds at most one
 /// piece to the ring. The reader copies a piece while the writer writes the next one.
 inline constexpr std::size_t max_piece_bytes = 32 * 1024;
 
 struct alignas(64) slot {
-  std::atomic<std::uint32_t> number;  // the number of the slot, from 1; stored last
+  std::atomic<std::uint32_t> number;  // the sequence number, from 1; stored last
   std::uint32_t piece;                // the number of bytes that the slot adds to the ring
   interprocess::header frame;         // a kind of 0 means more payload of the previous frame
   std::byte data[max_inline_bytes];

@@ -44,8 +44,9 @@ struct alignas(64) heap_line {
 
 /// Returns the index of the line that holds the address at which the owner has mapped the heap. The
 /// header of a heap begins with one cache line for each rank of the world and one for each remote
-/// key. Then come this line, a line with a nonce by which peers recognize the owner's process, and
-/// a sample that peers read to measure how fast they can read the owner's memory.
+/// key. These are followed by the line with the address, a line with a nonce by which peers
+/// recognize the owner's process, and a sample that peers read to measure how fast they can read
+/// the owner's memory.
 constexpr std::size_t owner_line(int ranks) {
   return static_cast<std::size_t>(ranks) + max_remote_keys;
 }

@@ -31,9 +31,9 @@ class window_manager {
   window_manager(const window_manager&) = delete;
   window_manager& operator=(const window_manager&) = delete;
 
-  /// Allocates `size` zero bytes that an operation can expose to the ranks of this host. Allocates
-  /// private memory instead if memory cannot be shared with other ranks. Returns null if there is
-  /// no memory.
+  /// Allocates `size` bytes of zeroed memory that an operation can expose to the ranks of this
+  /// host. Allocates private memory instead if memory cannot be shared with other ranks. Returns
+  /// null if there is no memory.
   std::shared_ptr<std::byte> allocate(std::size_t size);
 
   /// Returns whether `data` lies in the shared heap.
@@ -103,7 +103,7 @@ class window_manager {
     }
     /// Exposes `data`, which is private memory, to `peer`, which reads it by CMA. `pattern` says
     /// which ranks read at the same time. Returns the address of `data` with the bit
-    /// `private_memory`, or 0 if the peer cannot read the memory or a message is faster.
+    /// `private_memory` set, or 0 if the peer cannot read the memory or a message is faster.
     shm::heap_offset address_for(int peer, const_bytes data, readers pattern) {
       if (data.size == 0 || !manager_.is_worth_reading(data.size, pattern) ||
           !manager_.has_peers() || !manager_.ensure_heap()) {
@@ -121,14 +121,14 @@ class window_manager {
     }
     /// Stops exposing private memory to `peer`. Called when `peer` has failed to read such memory.
     void disable_reads(int peer) { manager_.connections_.get(peer).peer_reads_memory = false; }
-    /// Returns the remote key of this exposure. The first call opens the key. Returns 0 if too many
-    /// keys are open.
+    /// Returns the remote key of this exposure, which peers check when they access the memory. The
+    /// first call opens the key. Returns 0 if too many keys are open.
     shm::remote_key remote_key() {
       if (key_ == 0) key_ = manager_.heap_->open_key();
       return key_;
     }
-    /// Completes the exposure. Must be called after all peers have reported that they are done.
-    /// Throws `error` if a peer was stopped while it accessed the memory.
+    /// Completes the exposure. Must be called after all peers have reported that they no longer
+    /// access the memory. Throws `error` if a peer was stopped while it accessed the memory.
     void complete() {
       if (key_revoked_) {
         throw error(errc::peer_failed, "a rank was stopped while it worked in this memory");
@@ -159,7 +159,7 @@ class window_manager {
   /// shared memory has opened.
   void opened(connection& conn);
 
-  /// Maps `heap`, the heap that the peer has passed. Tells the peer if this has succeeded.
+  /// Maps `heap`, the heap that the peer has passed. Notifies the peer on success.
   void map_peer_heap(connection& conn, detail::descriptor heap);
   /// Returns the view of a peer's heap, or null if this rank has not mapped that heap.
   shm::shared_heap_view* view_of(int peer) {
@@ -192,7 +192,7 @@ class window_manager {
   // waiting for this peer.
   void end_exposure(const exposure& ended) noexcept;
 
-  // Relocates `block`, because `stopped_peer` was stopped inside the heap. Fails the other
+  // Moves `block` to new pages, because `stopped_peer` was stopped inside the heap. Fails the other
   // operations that expose the block, because peers may have written some of their results to the
   // old pages. Returns false if the block cannot be relocated.
   bool relocate(const std::byte* block, int stopped_peer);
