@@ -29,7 +29,7 @@ constexpr nccl_reduction nccl_reduction_of(std::uint32_t type, std::uint32_t op)
                                      type_id<double>(),       type_id<bfloat16>()};
   constexpr std::uint32_t ops[] = {plus::op_number, multiplies::op_number, maximum::op_number,
                                    minimum::op_number, average::op_number};
-  constexpr int integers = 6;  // the integer types; NCCL rounds their averages differently
+  constexpr int integers = 6;  // number of integer types; NCCL rounds their averages differently
   for (int t = 0; t < static_cast<int>(std::size(types)); ++t) {
     for (int o = 0; o < static_cast<int>(std::size(ops)); ++o) {
       if (types[t] != type || ops[o] != op) continue;
