@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// direct_short: collectives of short vectors, which take one round. Every rank sends its data
+// direct_short: collectives for short vectors, which take one round. Every rank sends its data
 // directly to all ranks that need it. A rank that needs a sum folds (combines) all inputs itself,
 // in rank order. All algorithms here are frameless, that is, one transport operation with local
 // work before and after it. In the comments, p is the number of ranks.
@@ -22,13 +22,13 @@ using multi_send_recv::exchange_upwards;
 using multi_send_recv::exchange_with_all;
 using multi_send_recv::one_rank;
 
-/// The value that is passed instead of a rank if no input lies in the memory of the sum.
+/// The value of the argument `aliased` of `fold_parts` if no part lies in the memory of the sum.
 inline constexpr int no_alias = -1;
 
 /// Computes sum = parts[0] (+) parts[1] (+) ..., where (+) is the operation `op`. `aliased` is the
 /// index of the part that lies in the memory of `sum`, or `no_alias`. Unless `second` is null, also
-/// writes the sum to `second`. `spare` is memory for one part. The function needs it if more than
-/// one part precedes `aliased` and `op` cannot fold all parts in one pass.
+/// writes the sum to `second`. `spare` is memory for one part, which is used if more than one part
+/// precedes `aliased` and `op` cannot fold all parts in one pass.
 template <channel Channel, buffer Data, class Op>
 void fold_parts(const Channel& net, const Data& sum, std::span<const void*> parts, int aliased,
                 void* spare, const Op& op, void* second = nullptr) {

@@ -12,9 +12,9 @@
 
 namespace colls::double_tree {
 
-/// Cuts both halves of a buffer of the length of `data` into segments, and runs
-/// `piece(lane, offset, count, node)` for each segment. `node` is this rank's node in the tree that
-/// carries this half.
+/// Divides `data` into two halves, one for each tree, and each half into segments. Runs
+/// `piece(lane, offset, count, node)` for each segment, where `lane` is the channel to use, and
+/// `node` is this rank's node in the tree that carries the half.
 template <channel Channel, buffer Data, class Piece>
 task<> in_both_trees(Channel net, Data data, int root, Piece piece) {
   const pattern::double_tree trees(net.rank(), net.size(), root);

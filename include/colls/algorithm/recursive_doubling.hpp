@@ -67,8 +67,9 @@ task<> all_gather(Channel net, Data data, partition parts) {
   if (cube.fold_source >= 0) co_await net.send(cube.fold_source, bytes(data));
 }
 
-/// Computes the sum of the inputs of rank 0 to this rank. Before the call, `sum` holds the input of
-/// this rank. Overwrites `sum` and `spare`, and returns the one that holds the result.
+/// Computes the sum of the inputs of all ranks from rank 0 to this rank. Before the call, `sum`
+/// holds the input of this rank. May overwrite both `sum` and `spare`, and returns the buffer that
+/// holds the result.
 template <channel Channel, buffer Data, class Op>
 task<Data> running_sum(Channel net, Data sum, Data spare, Op op) {
   const pattern::prefix line(net.rank(), net.size());

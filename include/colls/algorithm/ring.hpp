@@ -6,9 +6,9 @@
 // can send fewer bytes. See Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for clusters
 // of workstations" (2009).
 //
-// A chunk is cut into segments, and several segments are in flight at a time, one in each lane. A
-// lane handles one segment after another. A coroutine handles segments as if they were whole
-// chunks. Below, p is the number of ranks.
+// Each chunk is divided into segments. Several segments are in flight at a time, one in each lane
+// (a concurrent part of the call). A function that uses one lane handles a segment of each chunk as
+// if the segment were the whole chunk. Below, p is the number of ranks.
 
 #include <colls/algorithm/typed_view.hpp>
 #include <colls/base/partition.hpp>

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// typed_view: functions with which algorithms use raw memory as a buffer of the same type as their
-// arguments, and divide buffers into pieces.
+// typed_view: functions that treat raw memory as a buffer of the same type as another buffer, and
+// that compute into how many pieces a buffer is divided.
 
 #include <colls/base/buffer.hpp>
 
@@ -20,7 +20,7 @@ constexpr Data typed_view(const Data& data, void* memory, std::size_t count) {
   }
 }
 
-/// Returns the number of elements of `element` bytes that fit into `bytes` bytes, but at least 1.
+/// Returns the number of elements of size `element` that fit into `bytes` bytes, but at least 1.
 constexpr std::size_t elements_in(std::size_t bytes, std::size_t element) {
   return element < bytes ? bytes / element : 1;
 }

@@ -12,8 +12,8 @@ namespace colls::detail {
 template <class T>
 concept integer = std::is_integral_v<T> && !std::is_same_v<T, bool>;
 
-/// Converts an integer to an unsigned type that is at least as wide as unsigned int. Arithmetic
-/// with this type wraps around because it is not promoted to int.
+/// Converts an integer to an unsigned type that is at least as wide as unsigned int. Arithmetic on
+/// the result wraps around, because its type is not promoted to int.
 template <integer T>
 COLLS_INLINE constexpr auto wrapping(T value) {
   return static_cast<decltype(std::make_unsigned_t<T>() + 0u)>(value);
@@ -67,9 +67,9 @@ COLLS_INLINE constexpr bool is_nan(const T& x) {
     return x != x;
   }
 }
-/// Returns an integer key for a value of a 16-bit format. The keys of two values compare like the
-/// values. The key of a NaN is the smallest possible if `Least` is true and the largest possible
-/// otherwise, so that NaN is the result of a minimum and of a maximum.
+/// Returns an integer key for a value of a 16-bit format. The keys of two values compare in the
+/// same way as the values. The key of a NaN is the smallest possible if `Least` is true and the
+/// largest possible otherwise, so that a minimum or maximum is NaN if any of the values is NaN.
 template <bool Least, half_type T>
 COLLS_INLINE constexpr std::int16_t order_key(T x) {
   // Bit patterns, read as integers, compare like the numbers if all bits of negative numbers except
@@ -91,8 +91,8 @@ COLLS_INLINE constexpr bool is_negative(T x) {
 }
 
 /// Returns whether `left` is the minimum (if `Least` is true) or the maximum (otherwise) of `left`
-/// and `right`. The function has no branches for numbers, so that compilers can vectorise loops
-/// that call this function.
+/// and `right`. Has no branches if T is a number type, so that compilers can vectorise loops that
+/// call this function.
 COLLS_ANYWHERE
 template <bool Least, class T>
 COLLS_INLINE constexpr bool left_wins(const T& left, const T& right) {

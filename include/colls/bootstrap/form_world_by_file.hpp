@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Bootstrap through a shared file: rank 0 writes the address of its store into the file, and the
-// other ranks read this address.
+// Bootstrap through a shared file: rank 0 writes the address of its store (the key-value service of
+// the job) into the file, and the other ranks read this address.
 
 #include <colls/bootstrap/file_store.hpp>
 #include <colls/bootstrap/rank0_store.hpp>

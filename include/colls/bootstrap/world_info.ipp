@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Implementation of world_info.hpp: the texts that ranks publish, and their parsing.
+// Implementation of world_info.hpp: formats and parses the texts in which ranks publish their
+// addresses and machines.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/store_server.hpp>
@@ -164,8 +165,8 @@ COLLS_ONCE int world_info::min_node_cores() const {
     if (on_node[n] == 0) continue;  // the node has no rank of this world
     const auto machine = static_cast<std::size_t>(machine_of[n]);
     if (cores_of[machine] == 0) return 0;
-    // The share of the node is rounded down, so that it is less than the number of ranks of the
-    // node if and only if the machine has more ranks than cores.
+    // The node's share of the machine's cores is rounded down. The share is then less than the
+    // number of ranks of the node if and only if the machine has more ranks than cores.
     const auto share = std::int64_t{cores_of[machine]} * on_node[n] / on_machine[machine];
     least = std::min(least, std::max(static_cast<int>(share), 1));
   }

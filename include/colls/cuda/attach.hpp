@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// attach: makes a communicator for device memory from one for host memory.
+// attach: makes a communicator for device memory from a communicator for host memory.
 
 #include <colls/base/log.hpp>
 #include <colls/call/communicator.hpp>
@@ -26,7 +26,7 @@ int device_for(const colls::communicator<Transport>& comm) {
 }
 
 /// Returns null if a call on the memory of `device` can wait for the work of `stream`. Otherwise
-/// returns the reason why the call cannot wait for that work.
+/// returns a text that says why the call cannot wait for that work.
 inline const char* usage_error(stream_ref stream, int device) {
   int before = device;
   (void)api::current_device(before);
@@ -40,8 +40,8 @@ inline const char* usage_error(stream_ref stream, int device) {
   return actual == device ? nullptr : colls::detail::other_devices_stream;
 }
 
-/// Makes a communicator of the same ranks whose calls take a `device_span` in the memory of
-/// `device`:
+/// Makes a communicator of the same ranks as `comm`, whose calls take a `device_span` in the memory
+/// of `device`:
 ///
 ///     auto gpu = co_await colls::cuda::attach<colls::cuda::staged>(world, device);
 ///     co_await gpu.all_reduce(colls::device_span{weights, n});
@@ -49,12 +49,12 @@ inline const char* usage_error(stream_ref stream, int device) {
 /// `Model` (`staged`, `cuda_ipc` or `nccl`, each in a header of its own) decides how data is moved
 /// and reduced. `settings` must be equal on all ranks. The work of a call on the new communicator
 /// begins after the work that was enqueued on the stream `options.stream` before the call was made.
-/// If no stream is given, this is the device's default stream. The work is done when the call has
-/// been awaited. The attach fails with `errc::no_device` if there is no device with this number.
+/// The default is the default stream of the device. The work is done when the call has been
+/// awaited. Fails with `errc::no_device` if there is no device with this number.
 ///
-/// Calls and awaits leave the thread's current device as it was, unless the process has not used
-/// that device yet. In this case the communicator's device stays current. Therefore a program that
-/// uses several devices should call cudaSetDevice (or construct an `on_device`) before it allocates
+/// Calls and awaits leave the thread's current device unchanged if the process has already used
+/// that device. Otherwise they make `device` the current device. Therefore a program that uses
+/// several devices should call cudaSetDevice (or construct an `on_device`) before it allocates
 /// memory.
 template <class Model, class Transport>
 auto attach(colls::communicator<Transport>& comm, int device,

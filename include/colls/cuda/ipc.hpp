@@ -36,8 +36,8 @@ class ipc_transport : public staged_transport<Host> {
         groups_(std::make_unique<peer_groups>(*peers_)) {}
 
   ipc_peers& peers() const { return *peers_; }
-  /// Allocates device memory and fills it with zeros. If CUDA supports it, other ranks may keep the
-  /// memory mapped after this rank has freed it.
+  /// Allocates device memory and fills it with zeros. If CUDA supports this, other ranks may keep
+  /// the memory mapped after this rank has freed it.
   std::shared_ptr<std::byte> allocate(std::size_t size) {
     std::shared_ptr<std::byte> memory =
         peers_->allocate(size, exportable_memory::usage::user_streams);
@@ -267,8 +267,8 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
 
  private:
   static staged_channel as_staged(const channel& net) { return {net.net(), net.record()}; }
-  /// Returns whether the algorithm that the caller has pinned (selected), if any, permits the call
-  /// to run as an `ipc_operation`. If it does not, the call is staged and uses that algorithm.
+  /// Returns whether the call may run as an `ipc_operation`. Returns false if the caller has pinned
+  /// (selected) an algorithm of host memory. The call is then staged and uses that algorithm.
   static bool may_work_in_place(const operation_record& record) {
     return record.pinned == algorithm::automatic || record.pinned == algorithm::native ||
            record.pinned == algorithm::direct || pins_ring(record);
@@ -349,8 +349,8 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
   }
 
   /// Performs a call as an `ipc_operation`: runs `work(operation)` on all workers or, if `ring_op`
-  /// is not null and all ranks permit it, reduces by `*ring_op` in the ring. Begins when the
-  /// callers' streams have done the work that they had when the call was made. `is_suitable` says
+  /// is not null and all ranks permit it, reduces by `*ring_op` in the ring. The work begins when
+  /// all ranks' streams have done the work that was enqueued before the call. `is_suitable` says
   /// whether the operation can use this rank's buffers. Returns false on all ranks if the call was
   /// not performed and has to be staged.
   template <class Work>
@@ -367,9 +367,8 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
     if (requires_ring && ring != cuda::ring_use::always) co_return false;
     ipc_operation operation(host, peers, bytes(in), bytes(out), is_suitable, ring);
     co_await preceding->followed(*net.record().communicator);
-    // The work that has to precede the call is done. The rest of the call, which may be the next
-    // buffer of a group or the staging of this one, therefore only has to follow (wait for) the
-    // work stream.
+    // The caller's stream has done its earlier work. What the call does next, such as staging this
+    // buffer, therefore has to wait only for the work stream.
     net.record().stream = peers.work_stream().ref();
     if (!co_await operation.begin()) co_return false;
     if (cuda::uses_ring(operation.infos())) {
@@ -454,11 +453,11 @@ namespace colls::cuda {
 /// No data is sent in messages, so `options.wire` has no effect.
 ///
 /// If the ranks cannot map each other's memory, a call is staged in the pieces that the settings
-/// describe, and a warning tells the reason. A call that pins (selects) an algorithm is also
-/// staged, with two exceptions: `native` and `direct` both select the kernels, and an all_reduce
-/// can use `ring` if each rank has a GPU of its own. Other ranks keep memory that was passed to a
-/// call mapped until their communicators are destroyed or until they learn that other memory is now
-/// at its address.
+/// describe, and a warning in the log gives the reason. A call that pins (selects) an algorithm is
+/// also staged, with two exceptions: `native` and `direct` both select the kernels, and an
+/// all_reduce can use `ring` if each rank has a GPU of its own. Memory that was passed to a call
+/// stays mapped in the other ranks until they destroy their communicators, or until they learn that
+/// other memory now has the same address.
 struct cuda_ipc {
   using settings = staging;
 

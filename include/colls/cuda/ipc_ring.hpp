@@ -69,8 +69,8 @@ class ipc_ring {
   ipc_ring(const ipc_ring&) = delete;
 
   /// Performs the all_reduce. Divides the vector into pieces that are reduced concurrently, so that
-  /// the device works on one piece while a message of another piece travels. A piece contains a
-  /// segment of each rank's chunk. `stage` determines the number of pieces.
+  /// the device works on one piece while the ranks exchange messages about another piece. A piece
+  /// contains a segment of each rank's chunk. `stage` determines the number of pieces.
   template <class Staging>
   task<> run(const Staging& stage) {
     const int pieces = stage.pieces(parts_.longest() * op_.storage_size);
@@ -82,7 +82,7 @@ class ipc_ring {
   }
 
  private:
-  static constexpr int first_lane = 8;  // `ipc_operation` uses lower lanes (concurrent parts)
+  static constexpr int first_lane = 8;  // `ipc_operation` uses the lanes (message streams) below
 
   int rank_at(int position) const {
     return order_[static_cast<std::size_t>(position) % order_.size()];
@@ -96,8 +96,8 @@ class ipc_ring {
     const int next = rank_at(position_ + 1);
     const mutable_bytes empty;
     for (int step = 1; step < 2 * ranks - 1; ++step) {
-      // Waits for the previous rank, because this step reads what that rank has written in the
-      // previous step.
+      // Waits for the previous rank, because this step reads what that rank has written in the step
+      // before.
       if (step > 1) co_await when_all(lane.send(next, empty), lane.recv(previous, empty));
       const auto work = [&](ipc_operation<Channel>& operation) {
         const int chunk = (position_ + 2 * ranks - step - 1) % ranks;

@@ -85,7 +85,7 @@ status send(const void* data, std::size_t bytes, int peer, comm_ref comm, stream
 status recv(void* data, std::size_t bytes, int peer, comm_ref comm, stream_ref stream);
 
 /// Returns whether NCCL's header declares the functions that the next three wrappers call. NCCL has
-/// them since version 2.28. Otherwise the wrappers return invalid_usage.
+/// these functions since version 2.28. For older versions, the wrappers return invalid_usage.
 bool has_blocks();
 /// Gathers the blocks of all ranks, which have equal sizes, into `blocks` on the root. The root's
 /// own block may already be at its place in `blocks`.

@@ -20,16 +20,17 @@ struct peer_buffers {
   static constexpr std::size_t max_blocks = 32;
   static constexpr std::size_t phases = 2;
   /// The maximum number of concurrent reductions of a communicator, each of which uses one slot.
-  /// Successive reductions of a slot alternate between two sets. When a reduction reuses a set, all
-  /// ranks have read the previous contents, as the flags of the reduction in between have shown.
+  /// Successive reductions of a slot alternate between two sets. A reduction can therefore
+  /// overwrite its set at once: the flags of the reduction before it have shown that all ranks have
+  /// read the old contents of the set.
   static constexpr std::size_t slots = 4;
   static constexpr std::size_t sets = 2 * slots;
   static constexpr std::size_t capacity = 1 << 20;
   static constexpr std::size_t flag_bytes = sets * phases * max_blocks * max_ranks * 8;
   static constexpr std::size_t bytes = flag_bytes + sets * capacity;
 
-  /// Returns the flags of a thread block in the peer buffers at `buffers`, one flag for each rank.
-  /// `phase` is 0 for the flags of the inputs and 1 for the flags of the sums.
+  /// Returns the flags of the thread block `block` in the peer buffers at `buffers`, one flag for
+  /// each rank. `phase` is 0 for the flags of the inputs and 1 for the flags of the sums.
   COLLS_HOST_DEVICE static std::uint64_t* flags(std::byte* buffers, std::uint64_t sequence,
                                                 std::size_t phase, std::size_t block) {
     const std::size_t row = (sequence % sets * phases + phase) * max_blocks + block;
@@ -42,8 +43,8 @@ struct peer_buffers {
 
 /// Returns the number of shots (1 or 2, see one_shot.cuh) of an all_reduce of `bytes` bytes over
 /// `ranks` ranks, or 0 if the vector is empty or too long. `element` is the size of an element in
-/// bytes. The calculation includes the padding of the layout, which is at most one pack for each
-/// block and rank.
+/// bytes. The calculation includes the padding of the layout, which is at most 64 bytes or one
+/// element, whichever is larger, for each block and rank.
 constexpr int shot_count(std::size_t bytes, std::size_t element, int ranks) {
   const auto p = static_cast<std::size_t>(ranks);
   if (bytes == 0 || bytes > peer_buffers::capacity || element > peer_buffers::capacity) return 0;

@@ -346,8 +346,8 @@ void require_disjoint(const T* first, const T* second, std::size_t count) {
   throw error(errc::invalid_argument, "device buffers of a reduction overlap in part");
 }
 
-/// Does the same as `reduce_into`, but does not check that the buffers are in the device's memory.
-/// `extra` selects additional steps.
+/// Does the same as `reduce_into` (below), but does not check that the buffers are in the device's
+/// memory. `extra` selects additional steps.
 template <class T, class Op, std::size_t Inputs>
 void fold_into(device_span<T> out, const std::array<const T*, Inputs>& inputs, const Op& op,
                stream_ref stream, T* second, stages extra) {

@@ -17,8 +17,8 @@
 
 namespace colls::cuda {
 
-/// Throws if `stream` is captured into a graph. A call cannot wait for captured work, because such
-/// work is not executed until the graph is launched.
+/// Throws if `stream` is being captured into a CUDA graph. A call cannot wait for captured work,
+/// because such work is not executed until the graph is launched.
 inline void refuse_captured(stream_ref stream) {
   bool is_captured = false;
   check(api::is_captured(is_captured, stream), "cudaStreamIsCapturing");
@@ -66,13 +66,13 @@ struct progress_counter {
 };
 
 /// A CUDA stream of a device. Its work runs concurrently with the work of other streams, including
-/// the default stream. The destructor waits for the stream's work, unless a wait of `followed` was
+/// the default stream. The destructor waits for the stream's work, unless a wait for `followed` was
 /// abandoned and the stream still waits for other streams. Only one thread may use the stream.
 class stream {
  public:
   /// The stream writes its progress to `*word`, where peers can read it. The initial value of
-  /// `*word` must be 0. `is_pinned` says whether the GPU can write there; if not, the CPU does. If
-  /// `word` is null, the stream uses a word of its own.
+  /// `*word` must be 0. If `is_pinned` is false, the CPU writes the progress, because the GPU
+  /// cannot write to `*word`. If `word` is null, the stream uses a word of its own.
   explicit stream(int device, std::uint32_t* word = nullptr, bool is_pinned = true)
       : device_(device), event_(device) {
     const on_device guard(device);
@@ -126,10 +126,10 @@ class stream {
     const communicator_state* communicator = nullptr;
   };
   request reached() { return {device_, stream_, &progress_}; }
-  /// Does the same as `reached`, for a stream of a pool that has no work of its own and only
-  /// follows (waits for) other streams. Unlike `reached`, it throws when the communicator fails. In
-  /// this case the stream may still be waiting for the other streams, and the destructor of the
-  /// operation does not wait for it.
+  /// Like `reached`, but also throws when the communicator fails. Only for a stream of a pool that
+  /// has no work of its own and just follows (waits for) other streams. If the communicator fails,
+  /// the stream may still be waiting for the other streams, and the destructor of the operation
+  /// does not wait for this stream.
   request followed(const communicator_state& communicator) {
     return {device_, stream_, &progress_, &communicator};
   }
@@ -173,8 +173,8 @@ class copy_batch {
 };
 
 /// A pool of streams of a device. Each call uses its own streams from the pool, because work on a
-/// stream waits for all earlier work on that stream, and a call must not wait for work that only
-/// another call follows. Only one thread may use the pool.
+/// stream waits for all earlier work on that stream, and a call must not wait for the work of other
+/// calls. Only one thread may use the pool.
 class stream_pool {
  public:
   /// Creates a first stream, so that an unusable device is reported at once.
@@ -210,8 +210,8 @@ class stream_pool {
 
  private:
   std::unique_ptr<stream> take() {
-    // Only idle streams are taken, because a stream that was given back may still be waiting for
-    // work for which no call waits any more.
+    // Only idle streams are taken, because a stream that a failed call has given back may still be
+    // waiting for other streams.
     const auto is_idle = [](const std::unique_ptr<stream>& kept) {
       return api::query(kept->ref()) == api::success;
     };

@@ -88,8 +88,8 @@ class communicator_table {
     }
     std::erase_if(held_, [&](const held_range& range) { return range.first == first; });
   }
-  /// Records that this rank will not create a communicator with the reserved ids that begin with
-  /// `first`, and the reason for this. Returns the number of these ids, or 0 if no such ids are
+  /// Records that, for the given reason, this rank will not create the communicator for which the
+  /// ids from `first` on were reserved. Returns the number of these ids, or 0 if no such ids are
   /// reserved.
   std::uint32_t abandon_ids(std::uint32_t first, const std::shared_ptr<const failure>& reason) {
     for (held_range& range : held_) {
@@ -101,7 +101,7 @@ class communicator_table {
     return 0;
   }
   /// Returns the reason why this rank has abandoned the creation of the communicator `id`, or null
-  /// if it has not.
+  /// if this rank has not abandoned it.
   const failure* find_abandoned(std::uint32_t id) const {
     for (const held_range& range : held_) {
       if (id - range.first < range.count) return range.reason.get();
@@ -130,8 +130,8 @@ class communicator_table {
     return nullptr;
   }
 
-  /// Stores the report that the communicator `id` has failed if this rank is still creating that
-  /// communicator. Ignores reports about other communicators, which this rank receives because the
+  /// If this rank is still creating the communicator `id`, stores the report that this communicator
+  /// has failed. Ignores reports about other communicators, which this rank receives because the
   /// store distributes the failures of all communicators. Keeps only the first report about each
   /// communicator.
   void store_early_failure(std::uint32_t id, const failure& reason) {

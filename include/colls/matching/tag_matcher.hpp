@@ -49,8 +49,8 @@ class failure_hooks {
   virtual void add_awaited(const operation_record& record, std::vector<int>& ranks) {
     (void)record, (void)ranks;
   }
-  /// Appends to `ranks` the ranks whose messages have arrived only in part in the receives of the
-  /// operation.
+  /// Appends to `ranks` each rank from which a receive of this operation has so far got only part
+  /// of a message.
   virtual void add_senders(const operation_record& record, std::vector<int>& ranks) {
     (void)record, (void)ranks;
   }
@@ -78,8 +78,8 @@ class failure_hooks {
   ~failure_hooks() = default;
 };
 
-/// Returns the key of the announcement by which rank `source` tells another rank that an operation
-/// waits for that rank.
+/// Returns the key of the announcement by which rank `source` tells a peer that the operation
+/// `record` waits for the peer.
 inline message_key announcement(int source, const operation_record& record) {
   return {source, record.communicator->id(), record.sequence,
           record.hash != 0 ? std::uint16_t{0} : message_key::point_to_point};
@@ -162,8 +162,8 @@ class tag_matcher : public match_queues {
 
   /// Returns whether a receive may take a message with this key and hash, now or later. Returns
   /// false in the following cases:
-  /// - This rank made a different call under the number of the message. The matcher begins a
-  ///   dispute.
+  /// - This rank made a different call with the sequence number of the message. The matcher begins
+  ///   a dispute.
   /// - The communicator has failed or will not be created on this rank. The matcher sends the
   ///   reason to the sender.
   /// - This rank has left the communicator. The matcher tells the sender, unless this rank had
@@ -327,7 +327,7 @@ class tag_matcher : public match_queues {
     detail::line sentence;  // says which rank is late and what that rank does
   };
   // Returns whether this rank has just announced a point-to-point operation to the peer of
-  // `record`. This limits the number of announcements when very many sends and receives wait for
+  // `record`. Used to limit the number of announcements when very many sends and receives wait for
   // one peer.
   bool is_recently_announced(const operation_record& record, time_point now);
   late_rank_info find_late_rank(const operation_record& record, time_point now);

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// shared_memory: anonymous shared-memory segments (memfd) that processes of one host share. A
+// shared_memory: anonymous shared-memory segments (memfd) that processes of one machine share. A
 // segment has no name, so a process that crashes leaves nothing behind in the file system.
 
 #include <colls/base/error.hpp>
@@ -44,7 +44,7 @@ class segment {
 
   /// Creates a segment of `size` bytes without allocating its pages.
   std::error_code make_unbacked(std::size_t size) {
-    // The kernel raises SIGXFSZ if a file grows beyond this limit, so the limit is checked first.
+    // The kernel raises SIGXFSZ if a file grows beyond RLIMIT_FSIZE, so the limit is checked first.
     rlimit limit{};
     if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < size) {
       return std::make_error_code(std::errc::file_too_large);
@@ -171,7 +171,7 @@ class mapping {
   /// memory for only one more page is needed. If there is no memory even for that page, releases
   /// each old page before it writes the new one. Returns false if nothing was moved.
   bool move(const segment& owner, std::size_t source, std::size_t dest) {
-    // The kernel raises SIGXFSZ if a write exceeds this limit, so the limit is checked first.
+    // The kernel raises SIGXFSZ if a file grows beyond RLIMIT_FSIZE, so the limit is checked first.
     rlimit limit{};
     if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < dest + size_) return false;
     for (std::size_t done = 0; done < size_; done += max_page_size) {

@@ -12,10 +12,11 @@
 namespace colls::pattern {
 
 /// The circulant graph of Träff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms"
-/// (2024). Block i of a rank belongs to the rank that is i steps ahead. A reduce-scatter runs the
-/// rounds in ascending order: in each round a rank sends the blocks `sent` to `dest`, receives
-/// blocks from `source` and adds them to the blocks `kept`. An all-gather runs the rounds in
-/// descending order: in each round a rank receives from `dest` and sends to `source`.
+/// (2024). Block i of a rank's vector belongs to the rank that is i steps ahead in the circle of
+/// ranks. A reduce-scatter runs the rounds in ascending order: in each round a rank sends the
+/// blocks `sent` to `dest`, receives blocks from `source` and adds them to the blocks `kept`. An
+/// all-gather runs the rounds in descending order: in each round a rank receives from `dest` and
+/// sends to `source`.
 struct circulant {
   int rank;
   int size;
@@ -24,8 +25,8 @@ struct circulant {
   constexpr circulant(int my_rank, int ranks)
       : rank(my_rank), size(ranks), rounds(doubling_rounds(ranks)) {}
 
-  /// Returns ceil(size / 2^round). This is the number of blocks of which this rank has partial sums
-  /// before this round of a reduce-scatter.
+  /// Returns ceil(size / 2^round). This is the number of blocks for which this rank holds partial
+  /// sums before this round of a reduce-scatter.
   constexpr int level(int round) const { return ((size - 1) >> round) + 1; }
   constexpr int skip(int round) const { return level(round + 1); }
   constexpr int dest(int round) const { return shifted_rank(rank, skip(round), size); }
@@ -40,12 +41,12 @@ struct circulant {
 /// block twice.
 ///
 /// A skip is a distance between two ranks that exchange blocks. Let L be ceil(log2 size). Round i
-/// uses the skip with the index i mod L. The schedule, which is the list of blocks that a rank
-/// receives in each round, repeats every L rounds with block numbers that are higher by L. It is
-/// therefore described by L numbers, the arrivals. A block with a negative number is not sent. A
-/// number greater than that of the last block stands for the last block, of which only the first
-/// arrival counts. To know the blocks that it sends, a rank also computes the arrivals of the L
-/// ranks to which it sends. This takes O(L^2) time in all.
+/// uses the skip with the index i mod L. If a rank receives block b in a round, the rank receives
+/// block b + L after L more rounds. Therefore L numbers, the arrivals, describe all blocks that the
+/// rank receives. A negative number means that no block is sent. A number greater than that of the
+/// last block stands for the last block, which is sent only the first time. To find out which
+/// blocks to send, a rank also computes the arrivals of the L ranks to which it sends. This takes
+/// O(L^2) time in all.
 class circulant_broadcast {
  public:
   int rounds;
@@ -120,11 +121,11 @@ class circulant_broadcast {
     return all;
   }
 
-  /// A search for paths from the root to the rank `goal`. A path is a sum of skips. The partial
-  /// sums of a path are the ranks through which a block passes. The search visits the ranks that
-  /// are closest to the goal first. The k-th arrival is the index of the smallest skip of a path.
-  /// This path leads to a rank that lies at least the k-th skip before the goal. A skip that is the
-  /// arrival of one path is not used in later paths.
+  /// A search for paths from the root to the rank `goal`. A path is a sequence of skips, whose
+  /// partial sums are the ranks through which a block passes. The search visits the ranks that are
+  /// closest to the goal first. The k-th path must end at a rank that lies at least the k-th skip
+  /// before the goal. The index of the smallest skip of this path is the k-th arrival. Later paths
+  /// do not use that skip.
   struct search {
     const circulant_broadcast& graph;
     int goal;
@@ -168,7 +169,7 @@ class circulant_broadcast {
   int root_;
   int period_;
   int last_block_;
-  int skipped_rounds_ = 0;  // the rounds left out of the first period because no block moves
+  int skipped_rounds_ = 0;  // the initial rounds, left out because no block moves in them
   int last_received_ = 0;
   int received_[max_period] = {};
   int sent_[max_period] = {};

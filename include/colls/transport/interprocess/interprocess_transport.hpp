@@ -4,7 +4,7 @@
 
 // interprocess_transport: the transport between ranks that are separate processes. It opens the
 // connection to a peer when the connection is first needed: a TCP connection to a peer on another
-// host, and shared memory to a peer on the same host.
+// machine, and shared memory to a peer on the same machine.
 
 #include <colls/bootstrap/subworld.hpp>
 #include <colls/bootstrap/world_info.hpp>
@@ -140,8 +140,8 @@ class interprocess_transport final : failure_hooks,
   bool poll_multi_operations();
   bool take_next(interprocess::connection& conn) override;
   // Converts the operations for which `matches(operation)` returns true into ordinary sends and
-  // receives. A conversion may end other operations, so the loop starts again after each
-  // conversion.
+  // receives. A conversion may remove other operations from the queue, so the loop starts again
+  // after each conversion.
   template <class Predicate>
   void convert_multi_operations(Predicate matches) {
     for (std::size_t i = 0; i < multi_operations_.size();) {
@@ -170,9 +170,9 @@ class interprocess_transport final : failure_hooks,
 
   // ---- failures
 
-  // Handles a failure that the launcher, or another rank through the store (the key-value service
-  // of the job), has reported. `peer` is the rank that has failed, if the failure is that of a
-  // rank.
+  // Handles a failure that was reported by the launcher, or by another rank through the store (the
+  // key-value service of the job). `peer` is the rank that caused the failure, or negative if it is
+  // unknown.
   void rank_failed(int peer, const reported_failure& reason) override;
 
   // Reports a failure to the store, through which the failure reaches the ranks that have no

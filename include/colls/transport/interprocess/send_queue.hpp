@@ -125,7 +125,7 @@ class send_queue {
   bool has_control() const { return !control_.empty(); }
   bool empty() const { return first_ == nullptr && control_.empty() && tail_.empty(); }
 
-  /// Returns the reason for which `control` has failed: true if the peer has left too much unread,
+  /// Tells why `control` has failed. Returns true if the peer has left too many bytes unread, and
   /// false if there was no memory.
   bool is_too_much_unread() const { return too_much_unread_; }
   /// Discards all queued frames except sends. Later calls of `control` have no effect.
@@ -135,8 +135,8 @@ class send_queue {
     control_.clear();
   }
 
-  /// Queues a control frame, unless the frame is a revoke that is queued already, or one that may
-  /// be dropped (see `max_unread_repeated`). Returns false if there is no memory for the frame or
+  /// Queues a control frame, unless the frame is a revoke that is queued already, or a frame that
+  /// is dropped (see `max_unread_repeated`). Returns false if there is no memory for the frame or
   /// the peer has left too much unread. The caller must then end the connection.
   [[nodiscard]] bool control(const header& frame, const void* payload) {
     if (ended_) return true;
@@ -169,8 +169,8 @@ class send_queue {
     last_ = &send;
     return first_ == &send;
   }
-  /// Calls `write()`. Returns true if all of `send` was then written. In that case no completion is
-  /// posted, because the caller itself reports that the send has completed.
+  /// Calls `write()`. Returns true if `write` has written all of `send`. In that case no completion
+  /// is posted, because the caller itself reports that the send has completed.
   template <class Write>
   bool ends_at_once(posted_send& send, Write write) {
     starting_ = &send;
@@ -315,8 +315,8 @@ class send_queue {
   bool has_checksums() const { return header_bytes_ != sizeof(header); }
   std::size_t frame_bytes(const posted_send& send) const { return header_bytes_ + send.body(); }
 
-  // Returns whether the frame is a revoke that is equal to the last queued revoke, and the last one
-  // has not been written yet. Without this check many equal revokes could be queued, because a rank
+  // Returns whether the frame is a revoke that is equal to the last queued revoke, of which nothing
+  // has been written yet. Without this check, many equal revokes could be queued, because a rank
   // answers each message on a failed communicator with a revoke.
   bool is_queued_already(const header& frame, const void* payload) const {
     const std::uint64_t written = control_total_ - control_.size();

@@ -18,7 +18,7 @@
 namespace colls::interprocess {
 
 /// The reader and writer of the frames of a connection on a socket. Each system call moves as many
-/// bytes as the socket accepts or has, so a call may end in the middle of a frame.
+/// bytes as the socket accepts or has, so it may stop in the middle of a frame.
 class socket_frames {
  public:
   struct progress {

@@ -76,8 +76,9 @@ COLLS_ONCE void window_manager::opened(connection& conn) {
 }
 
 COLLS_ONCE bool window_manager::may_use_cma(connection& conn) {
-  // The lowest speed, in GB/s, at which reading by CMA pays. This is the speed at which the ring
-  // buffer moves data by two copies, which overlap on two cores and follow each other on one core.
+  // The lowest speed, in GB/s, at which a read by CMA (process_vm_readv) is worthwhile. This is the
+  // speed of the ring buffer, whose two copies overlap on two cores but run one after the other on
+  // one core.
   const double min_speed = info_.is_oversubscribed() ? 6 : 12;
   if (info_.cfg.reads == "never") return false;
   if (const std::error_code ec = conn.peer_heap->attach_owner(conn.peer_process())) {
