@@ -151,7 +151,6 @@ void attack_listener(fuzz::input from, const secret& key) {
 }
 
 struct outcome {
-  bool proved = false;
   std::optional<hello> peer;
   std::optional<verdict> answer;
 };

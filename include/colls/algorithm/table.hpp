@@ -218,19 +218,6 @@ constexpr void for_each_window_algorithm(Visitor visitor) {
 
 #undef COLLS_ALGORITHM
 
-/// Calls `visitor.operator()<What>()`, where the template argument `What` has the value of `coll`.
-/// Does nothing if `coll` is an operation without algorithms, such as a send.
-template <class Visitor>
-constexpr void with_collective(collective coll, Visitor visitor) {
-  const auto dispatch = [&]<collective... What>() {
-    ((coll == What ? visitor.template operator()<What>() : void()), ...);
-  };
-  dispatch.template
-  operator()<collective::barrier, collective::broadcast, collective::all_reduce, collective::reduce,
-             collective::reduce_scatter, collective::all_gather, collective::gather,
-             collective::scatter, collective::all_to_all, collective::scan, collective::exscan>();
-}
-
 /// Returns whether `coll` has the algorithm `algo` on at least one transport. If `commutes` is
 /// false, an algorithm that requires a commutative operation does not count.
 constexpr bool has_algorithm(collective coll, algorithm algo, bool commutes) {

@@ -37,6 +37,23 @@ enum class collective : std::uint8_t {
   attach,
 };
 
+namespace detail {
+
+/// Calls `visitor.operator()<What>()`, where the template argument `What` has the value of `coll`.
+/// Does nothing if `coll` is an operation without algorithms, such as a send.
+template <class Visitor>
+constexpr void with_collective(collective coll, Visitor visitor) {
+  const auto dispatch = [&]<collective... What>() {
+    ((coll == What ? visitor.template operator()<What>() : void()), ...);
+  };
+  dispatch.template
+  operator()<collective::barrier, collective::broadcast, collective::all_reduce, collective::reduce,
+             collective::reduce_scatter, collective::all_gather, collective::gather,
+             collective::scatter, collective::all_to_all, collective::scan, collective::exscan>();
+}
+
+}  // namespace detail
+
 /// The algorithm of a call. `automatic` means that the class `tuning` chooses the algorithm. The
 /// name of `automatic` in command lines and JSON is `auto`. The values are part of the wire format
 /// and never change.

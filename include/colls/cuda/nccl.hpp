@@ -7,6 +7,7 @@
 // colls reduce the data.
 
 #include <colls/algorithm/table.hpp>
+#include <colls/call/call_request.hpp>
 #include <colls/cuda/nccl_comm.hpp>
 #include <colls/cuda/staged.hpp>
 
@@ -295,11 +296,6 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
   }
 
  private:
-  static partition partition_of(const offsets& table, std::size_t block_size, int ranks) {
-    return table.empty() ? partition::blocks(block_size, ranks)
-                         : partition::from_offsets(table.data(), ranks);
-  }
-
   static cuda::nccl_reduction to_nccl(const reduction& op) {
     return cuda::nccl_reduction_of(op.storage_id, op.op.id);
   }

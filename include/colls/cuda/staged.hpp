@@ -9,6 +9,7 @@
 
 #include <colls/algorithm/table.hpp>
 #include <colls/call/call_body.hpp>
+#include <colls/call/call_request.hpp>
 #include <colls/call/point_to_point.hpp>
 #include <colls/cuda/attach.hpp>
 #include <colls/cuda/stream.hpp>
@@ -375,10 +376,6 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
 
  private:
   static any_buffer nothing() { return {}; }
-  static partition partition_of(const offsets& table, std::size_t block_size, int ranks) {
-    return table.empty() ? partition::blocks(block_size, ranks)
-                         : partition::from_offsets(table.data(), ranks);
-  }
   /// Returns the offsets that the chunks of `cut` have when they are packed one after the other,
   /// and the total size as the last entry.
   static offsets pack(const partition& cut) {

@@ -29,32 +29,9 @@ class cost_model : detail::loggp_trees {
     }
     /// Returns the pricing of a collective that is known only at run time.
     static constexpr pricing of(collective coll) {
-      switch (coll) {
-        case collective::barrier:
-          return of<collective::barrier>();
-        case collective::broadcast:
-          return of<collective::broadcast>();
-        case collective::all_reduce:
-          return of<collective::all_reduce>();
-        case collective::reduce:
-          return of<collective::reduce>();
-        case collective::reduce_scatter:
-          return of<collective::reduce_scatter>();
-        case collective::all_gather:
-          return of<collective::all_gather>();
-        case collective::gather:
-          return of<collective::gather>();
-        case collective::scatter:
-          return of<collective::scatter>();
-        case collective::all_to_all:
-          return of<collective::all_to_all>();
-        case collective::scan:
-          return of<collective::scan>();
-        case collective::exscan:
-          return of<collective::exscan>();
-        default:
-          return of<collective::send>();
-      }
+      pricing result = of<collective::none>();
+      detail::with_collective(coll, [&]<collective Coll>() { result = of<Coll>(); });
+      return result;
     }
 
    private:
