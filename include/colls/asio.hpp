@@ -146,9 +146,8 @@ class asio_wait final : completion, pending_waits::wait {
             &awaited.underlying_call().queue()),
         awaited_(std::move(awaited)),
         handler_(std::move(handler)) {
-    // Uses the run queue of the operation only if the handler has no executor of its own. If the
-    // operation has already ended, the communicator may have been destroyed, and with it the run
-    // queue.
+    // Uses the run queue of the operation only if the handler has no executor of its own, because
+    // the run queue may no longer exist: an operation that has ended can outlive its communicator.
     if constexpr (has_executor) {
       work_.emplace(asio::get_associated_executor(handler_));
     } else if (const asio::any_io_executor* const own = executor_of_queue()) {
@@ -184,7 +183,7 @@ class asio_wait final : completion, pending_waits::wait {
 
   // Posts the handler to its executor instead of calling the handler here, because an exception
   // that the handler throws has to reach the thread that runs the executor. If there is no
-  // executor, the run queue calls the handler.
+  // executor, calls the handler directly.
   void post_completion() noexcept {
     pending_waits::remove(*this);
     if (work_) {

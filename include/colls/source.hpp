@@ -2,13 +2,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// source: the definitions of all calls and of `join` and `run`, for separate compilation. Without
-// this header, every file of a program that uses colls compiles these definitions. To compile them
-// only once, define COLLS_SEPARATE_COMPILATION in all files of the program and include this header
-// in one file. All other files then see only declarations, and see Asio only if they include Asio
-// themselves. To compile the definitions in parallel, include each header of `source/` in a file of
-// its own instead of this header. A file that calls `world.dup(executor)` has to include
-// <colls/interprocess.hpp>.
+// source: the definitions of all calls and of `join` and `run`, for separate compilation. By
+// default, every source file that uses colls compiles these definitions. To compile them only once,
+// define COLLS_SEPARATE_COMPILATION in all source files of the program and include this header in
+// one of them. The other files then see only declarations, and see Asio only if they include Asio
+// themselves. They must include <colls/interprocess.hpp> to call `world.dup(executor)`. To compile
+// the definitions in parallel, do not include this header, but include each header of `source/` in
+// a source file of its own.
 
 #ifndef COLLS_SEPARATE_COMPILATION
 #error "colls/source.hpp is for programs that define COLLS_SEPARATE_COMPILATION everywhere"

@@ -132,13 +132,13 @@ class gradient_sync {
   virtual void samples(std::int64_t count) = 0;
   virtual no_sync_guard no_sync() = 0;
   virtual void take_part() = 0;
-  /// Throws if libtorch has dropped the hook of a trained parameter.
+  /// Throws if libtorch no longer calls the hook of a trained parameter (see `ready_hooks`).
   virtual void check() const = 0;
   virtual void ready(std::size_t parameter) = 0;
 };
 
-/// One hook per trained parameter. libtorch calls the hook each time after it has added to the
-/// gradient of the parameter.
+/// The hooks of the trained parameters, one per parameter. libtorch calls a parameter's hook each
+/// time it has added to the parameter's gradient.
 class ready_hooks {
  public:
   ready_hooks(gradient_sync& sync, const std::vector<named_tensor>& parameters) {
@@ -207,9 +207,9 @@ class backward_end {
 };
 
 /// The `gradient_sync` for gradients of type T. The gradients lie in buckets. After a parameter has
-/// received its first gradient, the tensor of the gradient is a view of the bucket. So libtorch
-/// adds to the bucket directly, and the tensor shows the average without a copy. A gradient is
-/// copied to its bucket only if libtorch has stored the gradient elsewhere.
+/// received its first gradient, its gradient tensor is a view of the bucket. libtorch therefore
+/// adds later gradients directly to the bucket, and the tensor shows the average without a copy. A
+/// gradient is copied to its bucket only if libtorch has stored the gradient elsewhere.
 template <class T, class Communicator>
 class typed_gradient_sync final : public gradient_sync, backward_end::listener {
  public:
@@ -312,8 +312,8 @@ class typed_gradient_sync final : public gradient_sync, backward_end::listener {
   }
 
   // Handles the parameters that this backward pass did not reach, and then completes the step. Such
-  // a parameter can still have a gradient, either accumulated under `no_sync` or left over from an
-  // earlier step because the program did not clear it.
+  // a parameter can still have a gradient, either accumulated while a `no_sync` guard existed, or
+  // left over from an earlier step because the program did not clear the gradient.
   void backward_ended() override {
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       if (buckets_.is_ready(i)) continue;
@@ -343,7 +343,7 @@ class typed_gradient_sync final : public gradient_sync, backward_end::listener {
   }
 
   std::vector<named_tensor> parameters_;
-  std::vector<torch::Tensor> buffers_;  // keep alive the buffers that each step overwrites
+  std::vector<torch::Tensor> buffers_;  // kept alive, because each step overwrites them
   std::vector<torch::Tensor> views_;    // views of the gradients in the buckets
   std::vector<bool> added_;             // whether a parameter got a gradient since the last average
   bool allow_unused_;
@@ -394,23 +394,25 @@ std::unique_ptr<gradient_sync> sync_gradients(const torch::nn::Module& module, C
 
 /// A libtorch module that all ranks of a communicator train, each with its own part of the batch.
 /// After `auto model = data_parallel(net, world);` the training loop is the same as for one
-/// process. When `backward()` returns, the gradients on every rank are the average over all ranks,
-/// with the same bits. Therefore the optimizers of all ranks take identical steps.
+/// process. When `backward()` returns, every rank holds the average of the gradients of all ranks.
+/// This average is bit for bit equal on all ranks, so the optimizers of all ranks take identical
+/// steps.
 ///
 /// The constructor is a collective call, which blocks. It checks that the names, order, types and
 /// shapes of parameters and buffers are equal on all ranks, and then copies rank 0's values to all
 /// ranks. If the checks fail, the constructor overwrites nothing and throws a `colls::error` with
-/// the code `errc::mismatch`, which names the parameter, both ranks and both shapes. The model uses
-/// a duplicate of the communicator, so calls of the model are never matched with other calls on the
-/// communicator. The communicator must outlive the model.
+/// the code `errc::mismatch`. The text of the error names the first parameter that differs, two
+/// ranks, and the shape on each of them. The model uses a duplicate of the communicator, so calls
+/// of the model are never matched with other calls on the communicator. The communicator must
+/// outlive the model.
 ///
 /// All parameters must be in host memory and of one type. Move or convert the module before the
 /// model is constructed, because afterwards the parameters must keep their memory and type. Use the
 /// model from one thread only.
 ///
 /// `backward()` throws `colls::error` if a rank has died (the error names that rank), if a
-/// parameter got no gradient (unless `options.allow_unused`), or if an exception left `backward()`
-/// on another rank. Afterwards the model can no longer be trained.
+/// parameter got no gradient and `options.allow_unused` is false, or if `backward()` threw an
+/// exception on another rank. Afterwards the model can no longer be trained.
 template <class Module, class Communicator>
 class data_parallel {
  public:

@@ -126,7 +126,7 @@ inline sampler_state read_state(torch::serialize::InputArchive& archive) {
 /// Writes the state of rank 0's module, optimizer and sampler to `path`, which is replaced
 /// atomically (see `atomic_file`). All ranks must call this function, which blocks until the file
 /// is on disk. If writing fails, the old file is unchanged and every rank throws
-/// `errc::file_failed`. The entries of the module have their usual names, so
+/// `errc::file_failed`. The entries of the module have the names that `torch::save` gives them, so
 /// `torch::load(net, path)` can read the file without colls.
 template <class Communicator>
 void save_checkpoint(Communicator& comm, const std::string& path, const torch::nn::Module& net,

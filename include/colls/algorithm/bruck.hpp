@@ -7,16 +7,16 @@
 // communications in multiport message-passing systems" (1997).
 //
 // In the comments, p is the number of ranks and k is the channel's radix. Rank (r + i) mod p is i
-// ranks ahead of rank r. Block i on rank r is the data of that rank in an all_gather, and the data
-// for that rank in an all_to_all.
+// ranks ahead of rank r. Block i on rank r is the data of rank (r + i) mod p in an all_gather, and
+// the data for rank (r + i) mod p in an all_to_all.
 
 #include <colls/algorithm/rotated_partition.hpp>
 
 namespace colls::bruck {
 
 /// Before the call, chunk r of `data` on rank r holds the data of rank r. Afterwards every rank
-/// holds all chunks. In each of ceil(log_k p) rounds, a rank receives chunks from up to k-1 ranks
-/// ahead of it, which send the chunks that they hold. Every rank sends p-1 chunks in total.
+/// holds all chunks. Takes ceil(log_k p) rounds. In each round, a rank receives chunks from up to
+/// k-1 ranks ahead of it. Every rank sends p-1 chunks in total.
 template <channel Channel, buffer Data>
 task<> all_gather(Channel net, Data data, partition parts) {
   const pattern::dissemination circle{net.rank(), net.size(), net.radix()};
@@ -46,9 +46,9 @@ task<> all_gather(Channel net, Data data, partition parts) {
 }
 
 /// The blocks that a rank sends in one round of an all_to_all. The distance of a block is the
-/// number of ranks from its source to its destination, and is written in base k. The round `step`
-/// handles the digit with the place value `step`: a block in which this digit is j moves by `j *
-/// step` ranks.
+/// number of ranks from its source to its destination. The round `step` handles one digit of the
+/// distance in base k, namely the digit with the place value `step`. If this digit is j, the block
+/// moves ahead by `j * step` ranks.
 class travelling_blocks {
  public:
   travelling_blocks(const pattern::dissemination& circle, int step) {
@@ -86,9 +86,9 @@ class travelling_blocks {
   detail::recycled_vector<std::size_t> first_{0};
 };
 
-/// Returns an operation that sends one chunk of `out` to each peer of the round and receives one
-/// chunk of `in` from each peer. `out_offsets` and `in_offsets` say where the chunks begin, in
-/// elements.
+/// Returns an operation that sends one chunk of `out` to each peer of the round `step` and receives
+/// one chunk of `in` from each peer of that round. `out_offsets` and `in_offsets` say where the
+/// chunks begin, in elements.
 template <channel Channel>
 auto exchange(const Channel& net, int step, any_buffer out,
               const detail::recycled_vector<std::size_t>& out_offsets, any_buffer in,
@@ -164,9 +164,10 @@ task<> route(Channel net, detail::recycled_vector<mutable_bytes>& block, int ste
 /// Afterwards chunk i of `out` on rank r holds chunk r of `in` on rank i. `in` is only read and
 /// must not overlap `out`. Chunk i of `in_parts` on rank r must be as long as chunk r of
 /// `out_parts` on rank i. Takes ceil(log_k p) rounds, in each of which a rank sends at most k-1
-/// messages. A chunk is sent once for each non-zero digit of its distance in base k. If `in_parts`
-/// and `out_parts` were not made by `partition::blocks`, the ranks also exchange the lengths of the
-/// chunks, which doubles the numbers of rounds and messages.
+/// messages. A chunk is sent once for each digit, in base k, of the distance from its source to its
+/// destination, unless the digit is zero. If `in_parts` and `out_parts` were not made by
+/// `partition::blocks`, the ranks also exchange the lengths of the chunks. This doubles the numbers
+/// of rounds and messages.
 template <channel Channel, buffer Data>
 task<> all_to_all(Channel net, Data in, partition in_parts, Data out, partition out_parts) {
   const pattern::ring ring(net.rank(), net.size());

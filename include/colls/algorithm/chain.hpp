@@ -40,7 +40,7 @@ task<> reduce(Channel net, Data in, Data out, int root, Op op) {
 }
 
 /// Afterwards `data` on rank r holds the sum, in rank order, of what `data` held on ranks 0 to r
-/// before. All ranks together send p-1 messages per segment.
+/// before the call. All ranks together send p-1 messages per segment.
 template <channel Channel, buffer Data, class Op>
 task<> scan(Channel net, Data data, Op op) {
   const auto piece = [=](Channel lane, std::size_t offset, std::size_t n) {
@@ -50,7 +50,8 @@ task<> scan(Channel net, Data data, Op op) {
 }
 
 /// Afterwards `data` on rank r holds the sum, in rank order, of what `data` held on ranks 0 to r-1
-/// before. `data` on rank 0 is unchanged. All ranks together send p-1 messages per segment.
+/// before the call. `data` on rank 0 is unchanged. All ranks together send p-1 messages per
+/// segment.
 template <channel Channel, buffer Data, class Op>
 task<> exscan(Channel net, Data data, Op op) {
   const auto piece = [=](Channel lane, std::size_t offset, std::size_t n) {

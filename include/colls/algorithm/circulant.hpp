@@ -14,8 +14,8 @@
 
 namespace colls::circulant {
 
-/// Afterwards block 0 of each rank holds the sum, over all ranks, of the chunk of this rank. The
-/// contents of the other blocks are then unspecified. Takes ceil(log2 p) rounds.
+/// Afterwards block 0 on rank r holds the sum of chunk r over all ranks. The contents of the other
+/// blocks are then unspecified. Takes ceil(log2 p) rounds.
 template <channel Channel, buffer Data, class Op>
 task<> reduce_blocks(Channel net, chunks<Data, rotated_partition> block, Op op) {
   const pattern::circulant graph(net.rank(), net.size());

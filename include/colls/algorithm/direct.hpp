@@ -4,8 +4,8 @@
 
 // direct: reductions of ranks that access each other's memory. Ranks tell each other where their
 // buffers lie, and then fold (combine) the inputs without receiving them as messages. A rank can
-// access a peer's buffer in shared memory that all processes of a machine map, either the buffer
-// itself or a copy in a bounce buffer. A rank can also read a peer's private memory by cross memory
+// access a peer's buffer if the buffer, or a copy of it in a bounce buffer, lies in shared memory
+// that all processes of a machine map. A rank can also read a peer's private memory by cross memory
 // attach (CMA), which is a system call. Data that a rank cannot expose in one of these ways is sent
 // as messages.
 
@@ -110,9 +110,9 @@ bool accesses_all(const Channel& net, const shared_window<Channel>& window) {
 }
 
 /// Runs `fold_mapped` if this rank can access all inputs, and otherwise `fold_mixed`. After each
-/// piece of `fold_mapped`, calls `touch_input` for the parts of the peers' inputs that have been
-/// read and are no longer needed, which speeds up later transfers of their cache lines. Does not
-/// touch the input of `root`, because `sum` may lie in that memory.
+/// piece of `fold_mapped`, calls `touch_input` for the piece that has been read from each peer's
+/// input. This speeds up later transfers of the cache lines of the piece. Does not touch the input
+/// of `root`, because `sum` may lie in that memory.
 template <channel Channel, buffer Data, class Op>
 task<> fold(Channel net, shared_window<Channel>& window, Data own, std::size_t offset, Data sum,
             int aliased, Op op, int root) {
@@ -127,12 +127,12 @@ task<> fold(Channel net, shared_window<Channel>& window, Data own, std::size_t o
   return fold_mapped(net, window, own, offset, sum, aliased, op, nullptr, touch_inputs);
 }
 
-/// Returns whether the ranks read inputs of `bytes` bytes by CMA if the inputs lie in private
-/// memory. For shorter inputs, the messages by which the ranks agree on CMA take more time than CMA
-/// saves.
+/// Returns whether the ranks should read inputs of `bytes` bytes by CMA. Assumes that the inputs
+/// lie in private memory. For short inputs, the messages by which the ranks agree on CMA take more
+/// time than CMA saves.
 inline bool prefers_cma(std::size_t bytes) { return bytes >= 64 * 1024; }
-/// Returns whether the root of a reduce reads inputs of `bytes` bytes by CMA if the inputs lie in
-/// private memory and only the root reads them.
+/// Returns whether the root of a reduce should read inputs of `bytes` bytes by CMA. Assumes that
+/// the inputs lie in private memory and that only the root reads them.
 inline bool prefers_cma_at_root(std::size_t bytes, int ranks) {
   return static_cast<std::size_t>(ranks - 1) * bytes > 128 * 1024;
 }
@@ -167,8 +167,8 @@ task<std::size_t> fold_cma_blocks(Channel net, shared_window<Channel>& window, D
   co_return own.size();
 }
 
-/// Computes the same sum as `fold_mapped`, and then calls `window.end()`. Reads inputs in private
-/// memory by CMA. Receives as messages the inputs that this rank cannot access or fails to read.
+/// Computes the same sum as `fold_mapped`. Reads inputs in private memory by CMA. Inputs that this
+/// rank cannot access or fails to read arrive as messages. Also calls `window.end()`.
 template <channel Channel, buffer Data, class Op>
 task<> fold_cma(Channel net, shared_window<Channel>& window, Data own, std::size_t offset, Data sum,
                 int aliased, Op op) {
@@ -235,7 +235,7 @@ task<> reduce_own_chunk(Channel net, Channel results, shared_window<Channel>& wi
     return peer;
   };
   const int first = next_accessed(0);
-  int next = first;  // the fold itself writes to the peers before `next`; `spread` to the rest
+  int next = first;  // the fold writes to peers before `next`, and `spread` writes to the others
   const auto spread = [&](std::size_t at, std::size_t n) {
     for (int peer = next; peer < net.size(); peer = next_accessed(peer + 1)) {
       const Data dest = typed_view(sum, window.remote_out(peer) + (offset + at) * element, n);
@@ -423,8 +423,8 @@ task<> reduce_at_root(Channel net, Data in, Data out, int root, Op op) {
 /// Implements `reduce` for long vectors. Each rank sums one chunk of all inputs, and writes the sum
 /// to the root's memory if it can access that memory. Otherwise the rank sends the sum to the root.
 /// If there are only two ranks and the root cannot access the other rank's input, the other rank
-/// sends its whole input instead. The root does not read the sums by CMA, because they would no
-/// longer be in the cache by then.
+/// sends its whole input instead. The root does not read the sums by CMA, because the sums would
+/// no longer be in the cache when the root reads them.
 template <channel Channel, buffer Data, class Op>
 task<> reduce_long(Channel net, Data in, Data out, int root, Op op) {
   const bool at_root = net.rank() == root;
@@ -442,8 +442,8 @@ task<> reduce_long(Channel net, Data in, Data out, int root, Op op) {
   }
   co_await window.begin(bytes(in).size);
   const std::size_t element = element_size(in);
-  // With two ranks, the root has less work if it sums both inputs itself than if it sends one half
-  // of its input and receives one half of the sum.
+  // If two ranks send their data as messages, the root has less work when it sums both inputs
+  // itself than when it sends one half of its input and receives one half of the sum.
   const auto root_can_read = [&] {
     return at_root ? window.accesses_in(1 - root) : window.exposes_in(root);
   };

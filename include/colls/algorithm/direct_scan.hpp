@@ -3,7 +3,7 @@
 #pragma once
 
 // direct_scan: scan and exscan (prefix sums) for ranks that access each other's memory. The vector
-// is divided into one chunk per rank, and each rank computes its chunk of the results of all ranks.
+// is divided into one chunk per rank. Each rank computes one chunk of the result of every rank.
 
 #include <colls/algorithm/direct_short.hpp>
 #include <colls/algorithm/direct_thresholds.hpp>
@@ -13,9 +13,9 @@
 
 namespace colls::direct {
 
-/// Cuts `data` into pieces and runs `scan_piece(lane, piece)` for each piece, for up to
-/// `net.lanes()` pieces concurrently. `lane` is a channel that keeps the messages of concurrent
-/// pieces apart.
+/// Cuts `data` into pieces and runs `scan_piece(lane, piece)` for each piece. Up to `net.lanes()`
+/// of these calls run concurrently. `lane` is a channel that keeps the messages of one call apart
+/// from those of the others.
 template <channel Channel, buffer Data, class ScanPiece>
 task<> scan_in_pieces(Channel net, Data data, ScanPiece scan_piece) {
   const int pieces = pieces_of(scan_chain_piece, data);
@@ -27,11 +27,12 @@ task<> scan_in_pieces(Channel net, Data data, ScanPiece scan_piece) {
 }
 
 /// Replaces `data` on every rank by the prefix sum for that rank. Each rank computes one chunk of
-/// the prefix sums of all ranks, directly in their memory, by calls of `scan_ranks(part, at,
-/// count)`. `part(rank)` is the chunk in the memory of `rank`. In the chunk of every rank, a call
-/// must replace `count` elements, from element `at` on, by the prefix sums for that rank. If some
-/// rank cannot expose its buffer to all others, the data instead travels from rank to rank as
-/// messages, by calls of `scan_piece(lane, piece)`.
+/// every rank's prefix sum, directly in the memory of that rank. For each piece of the chunk, the
+/// rank calls `scan_ranks(part, at, count)`, where `part(r)` is the chunk in the memory of rank r.
+/// For every rank r, the call must replace `count` elements of `part(r)`, from element `at` on, by
+/// the prefix sum for rank r. If some rank cannot expose its buffer to all other ranks, each rank
+/// instead calls `scan_piece(lane, piece)` for each piece of `data`. This call must replace the
+/// piece by its prefix sum, by means of messages.
 template <channel Channel, buffer Data, class ScanRanks, class ScanPiece>
 task<> prefix_sums(Channel net, Data data, ScanRanks scan_ranks, ScanPiece scan_piece) {
   if (net.size() == 1) co_return;
@@ -40,8 +41,8 @@ task<> prefix_sums(Channel net, Data data, ScanRanks scan_ranks, ScanPiece scan_
   window.expose_to_all_or_none();
   const Channel chain = net.lane(net.lanes());
   if (!window.exposes_in(own_rank == 0 ? 1 : 0)) {
-    // A rank that exposes nothing already knows that the data will travel as messages, so it need
-    // not wait for the descriptors of its peers.
+    // A rank that exposes nothing already knows that the data will travel as messages, so it starts
+    // the scan before the descriptors of its peers have arrived.
     co_await when_all(window.begin(bytes(data).size), scan_in_pieces(chain, data, scan_piece));
     window.end_unused();
     co_return;

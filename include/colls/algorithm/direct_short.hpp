@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// direct_short: collectives for short vectors, which take one round. Every rank sends its data
+// direct_short: collectives that take one round, for short vectors. Every rank sends its data
 // directly to all ranks that need it. A rank that needs a sum folds (combines) all inputs itself,
 // in rank order. All algorithms here are frameless, that is, one transport operation with local
 // work before and after it. In the comments, p is the number of ranks.
@@ -62,8 +62,8 @@ void fold_received(const Channel& net, const Data& own, std::byte* received, int
   const bool in_place = net.rank() < ranks && own.data() == sum.data();
   fold_parts(net, sum, parts, in_place ? net.rank() : no_alias, received, op);
 }
-/// Scratch memory for one part of each of the ranks 0 to `ranks` - 1. Allocates nothing if `ranks`
-/// is less than 2.
+/// Scratch memory for the parts of ranks 0 to `ranks` - 1, each as long as `part`. Allocates
+/// nothing if `ranks` is less than 2.
 struct part_scratch {
   template <channel Channel, buffer Data>
   part_scratch(const Channel& net, const Data& part, int ranks)

@@ -44,8 +44,8 @@ constexpr bool is_reduced_at_root(std::uint64_t bytes, int ranks) {
   return static_cast<std::uint64_t>(ranks - 1) * bytes < 256 * 1024;
 }
 
-/// The size in bytes of the pieces in which ranks pass on the data of a `direct` scan if some rank
-/// does not expose its buffer.
+/// If some rank does not expose its buffer, the ranks of a `direct` scan pass on their data as
+/// messages, in pieces of this many bytes.
 inline constexpr std::size_t scan_chain_piece = 2 * 1024 * 1024;
 
 }  // namespace colls

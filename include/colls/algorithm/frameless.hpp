@@ -3,8 +3,8 @@
 #pragma once
 
 // frameless: algorithms that consist of one transport operation with some local work before and
-// after it. A call runs such an algorithm without a coroutine frame (see `frameless_call`). As a
-// part of another algorithm, it runs as a coroutine (see `run_frameless`).
+// after it. A call can run such an algorithm without a coroutine frame (see `frameless_call`).
+// Other algorithms run such an algorithm as a coroutine (see `run_frameless`).
 
 #include <colls/channel/channel.hpp>
 

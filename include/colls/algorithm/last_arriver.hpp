@@ -27,11 +27,11 @@ class barrier {
   }
 };
 
-/// A policy with which the last arriver folds (combines) the inputs in rank order. As in every such
-/// policy, `add` folds one piece of all inputs. `parts[r]` is the address of this piece in the
-/// input of rank r, and `sums[r]` is its address in the output of rank r. `add` writes the sum to
-/// `sum`, which lies at `sums[0]`, and may also write to the other outputs. It returns n if the
-/// outputs of ranks 0 to n-1 then hold the sum.
+/// A policy by which the last arriver folds (combines) the inputs in rank order. In every such
+/// policy, `add` folds one piece of each input. `parts[r]` is the address of the piece in the input
+/// of rank r, and `sums[r]` is the address of the piece in the output of rank r. `add` writes the
+/// result to `sum`, which lies at `sums[0]`, and may also write it to other outputs. `add` returns
+/// a number n such that the outputs of ranks 0 to n-1 hold the result.
 struct in_rank_order {
   template <channel Channel, buffer Data, class Op>
   static std::size_t add(const Channel& net, const Data& sum, std::span<void* const> parts,
@@ -48,8 +48,8 @@ struct recursive_doubling_order {
   template <channel Channel, buffer Data, class Op>
   static std::size_t add(const Channel& net, const Data& sum, std::span<void* const> parts,
                          std::span<void* const> sums, const Op& op) {
-    // Each of the first `doubled` corners of the hypercube stands for two ranks, and each other
-    // corner for one rank.
+    // The algorithm arranges the ranks on the corners of a hypercube. If the number of ranks is not
+    // a power of two, each of the first `doubled` corners holds two ranks.
     const std::size_t corners = std::bit_floor(parts.size());
     const std::size_t doubled = parts.size() - corners;
     const auto first_of = [&](std::size_t corner) {

@@ -13,14 +13,15 @@
 
 namespace colls::linear {
 
-/// Returns an operation that runs `make(peer)` concurrently for every other rank `peer`.
+/// Returns an operation that runs the operations `make(peer)` for all other ranks `peer`
+/// concurrently.
 template <channel Channel, class Make>
 auto for_all_peers(const Channel& net, const Make& make) {
   return each_of(0, net.size() - 1, [&](int i) { return make(i < net.rank() ? i : i + 1); });
 }
 
-/// Copies `source` to `dest`, as a coroutine. If this is the last argument of a `when_all`, the
-/// copy runs after the messages of the other arguments have been started.
+/// Copies `source` to `dest`, as a coroutine. If this coroutine is the last argument of `when_all`,
+/// the copy runs after the other arguments have started.
 template <channel Channel>
 task<> copy_task(Channel net, mutable_bytes dest, const_bytes source) {
   net.copy(dest, source);

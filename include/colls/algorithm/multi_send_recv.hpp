@@ -18,8 +18,8 @@ pattern::rank_range all_ranks(const Channel& net) {
 }
 inline pattern::rank_range one_rank(int rank) { return {rank, rank + 1}; }
 
-/// Runs an exchange as one operation per message, for transports without a single operation for an
-/// exchange.
+/// Runs an exchange as one operation per message, for transports that do not satisfy
+/// `multi_send_recv_transport`.
 template <channel Channel>
 task<> exchange_by_messages(Channel net, multi_send_buffers sends, multi_recv_buffers recvs) {
   const auto for_each_peer = [&](const auto& side, const auto& make) {

@@ -4,8 +4,8 @@
 
 // pipeline: the functions shared by the algorithms on chains and on binary trees. A buffer is cut
 // into segments that follow each other through the chain or tree. Several segments are in flight at
-// a time, one in each lane. A lane handles one segment after another. The coroutine that handles a
-// segment treats it as a whole buffer.
+// a time, one in each lane (a channel with messages of its own). A lane handles one segment after
+// another. The coroutine that handles a segment treats the segment as a whole buffer.
 
 #include <colls/algorithm/typed_view.hpp>
 #include <colls/base/partition.hpp>
@@ -14,8 +14,8 @@
 
 namespace colls::pipeline {
 
-/// Cuts a buffer of the length of `data` into segments, and runs `piece(lane, offset, count)` for
-/// each segment.
+/// Cuts a buffer as long as `data` into segments, and runs `piece(lane, offset, count)` for each
+/// segment.
 template <channel Channel, buffer Data, class Piece>
 task<> in_segments(Channel net, const Data& data, Piece piece) {
   const int segments = net.segments(bytes(data).size);

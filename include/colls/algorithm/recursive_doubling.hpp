@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// recursive_doubling: collectives for short buffers, which take few rounds. In every round, a rank
+// recursive_doubling: collectives that take few rounds, for short buffers. In every round, a rank
 // exchanges all the data that it holds with a partner. So a rank holds the data of twice as many
 // ranks after each round. See Thakur, Rabenseifner, Gropp, "Optimization of collective
 // communication operations in MPICH" (2005).

@@ -3,10 +3,10 @@
 #pragma once
 
 // recursive_halving: reductions that take few rounds and send few bytes. In every round, a rank
-// sends one half of the vector that it still has to reduce to a partner, and adds the data from the
-// partner to the other half. See Rabenseifner, "Optimization of collective reduction operations"
-// (2004). Below, p is the number of ranks, and 2^k is the largest power of two that is not greater
-// than p.
+// halves the vector that it still has to reduce. It sends one half to a partner, and adds the data
+// from the partner to the other half. See Rabenseifner, "Optimization of collective reduction
+// operations" (2004). Below, p is the number of ranks, and 2^k is the largest power of two that is
+// not greater than p.
 
 #include <colls/algorithm/typed_view.hpp>
 #include <colls/base/partition.hpp>
@@ -16,7 +16,7 @@
 namespace colls::recursive_halving {
 
 /// Afterwards `out` on rank r holds chunk r of the sum of all ranks' `in`. `out` may be exactly
-/// this rank's chunk of `in`. Apart from that, `in` is only read. Takes k rounds, in which a rank
+/// this rank's chunk of `in`; no other part of `in` is written. Takes k rounds, in which a rank
 /// sends (p-1)/p of the buffer in total. If p is not a power of two, p - 2^k ranks first send their
 /// whole buffer to a neighbour and receive their chunk from the neighbour at the end. The operation
 /// must commute, because the inputs of distant ranks are summed before those of neighbours.
@@ -32,7 +32,8 @@ task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
   chunks sum(in, parts);
   if (net.size() == 1) net.copy(bytes(out), bytes(in));
   // `sum` refers to the input at first, and to the partial sums in `work` after the first message
-  // has been received. If the last round yields a single chunk, it is written to `out` instead.
+  // has been received. If the last round yields a single chunk, the sum of this chunk is written to
+  // `out` instead of `work`.
   const bool is_fold_dest = cube.fold_source >= 0;
   const pattern::rank_range summed =
       cube.held(is_fold_dest || cube.rounds < 1 ? cube.rounds : cube.rounds - 1);

@@ -7,8 +7,8 @@
 // of workstations" (2009).
 //
 // Each chunk is divided into segments. Several segments are in flight at a time, one in each lane
-// (a concurrent part of the call). A function that uses one lane handles a segment of each chunk as
-// if the segment were the whole chunk. Below, p is the number of ranks.
+// (a concurrent part of the call). A function that uses only one lane handles one segment of each
+// chunk, as if this segment were the whole chunk. Below, p is the number of ranks.
 
 #include <colls/algorithm/typed_view.hpp>
 #include <colls/base/partition.hpp>
@@ -41,8 +41,8 @@ task<> reduce_scatter_to_chunks(Channel net, Data in, Data out, partition parts,
 }
 
 /// Afterwards `out` on rank r holds chunk r of the sum of all ranks' `in`. `out` may be exactly
-/// this rank's chunk of `in`. Apart from that, `in` is only read. Partial sums lie alternately in
-/// two scratch buffers. Uses only the lane of `net`.
+/// this rank's chunk of `in`; no other part of `in` is written. Partial sums lie alternately in two
+/// scratch buffers. Uses only the lane of `net`.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> reduce_scatter_segment(Channel net, Data in, Data out, partition parts, Op op) {
@@ -63,7 +63,7 @@ task<> reduce_scatter_segment(Channel net, Data in, Data out, partition parts, O
 }
 
 /// Afterwards `out` on rank r holds chunk r of the sum of all ranks' `in`. `out` may be exactly
-/// this rank's chunk of `in`. Apart from that, `in` is only read. Takes p-1 rounds, in which a rank
+/// this rank's chunk of `in`; no other part of `in` is written. Takes p-1 rounds, in which a rank
 /// sends all chunks except one. The operation must commute.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>

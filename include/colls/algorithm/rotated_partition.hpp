@@ -11,8 +11,8 @@
 
 namespace colls {
 
-/// A partition whose chunks are in a circular order of ranks that begins with `first`. Block i is
-/// the chunk of rank `first` + i, modulo the number of ranks.
+/// A partition with the chunks of all ranks in circular order, beginning with the chunk of the rank
+/// `first`. Block i is the chunk of the rank `first` + i, modulo the number of ranks.
 class rotated_partition {
  public:
   rotated_partition(partition parts, int first)
@@ -64,7 +64,7 @@ class rotated_partition {
   partition parts_;
   int first_;
   std::size_t start_;  // the number of elements before the chunk of `first`, in rank order
-  std::size_t wrap_;   // the number of elements from the chunk of `first` to the end
+  std::size_t wrap_;   // the number of elements in the chunk of `first` and after it, in rank order
 };
 
 }  // namespace colls

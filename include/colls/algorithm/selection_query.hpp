@@ -11,8 +11,9 @@
 
 namespace colls {
 
-/// The values on which the choice of an algorithm may depend. They are part of the call's
-/// fingerprint, which the ranks compare, so the values are equal on all ranks.
+/// The values on which the choice of an algorithm may depend. The values follow from the number of
+/// ranks and from the arguments of the call, which the ranks compare. So the values are equal on
+/// all ranks.
 struct selection_query {
   collective operation = collective::none;
   std::uint64_t bytes = 0;  // the size of the whole vector; for all_to_all, of one rank's vector

@@ -30,9 +30,10 @@ struct window_descriptor {
 };
 
 /// The memory in which peers access a rank's input and output. Peers access a buffer in shared
-/// memory directly. For any other buffer, peers access a copy in a bounce buffer (a piece of shared
-/// memory), or the buffer itself if no bounce buffer is available or the input is too long. This
-/// object must outlive the window that exposes the memory.
+/// memory directly. For any other buffer, peers access a bounce buffer (a piece of shared memory),
+/// to or from which the rank copies the data. If no bounce buffer is available or the input is too
+/// long, this object refers to the rank's own buffers. It must outlive the window that exposes the
+/// memory.
 template <channel Channel>
 class exposed_buffers {
   using memory_type = typename Channel::transport_type::bounce_buffer;
@@ -70,8 +71,8 @@ class exposed_buffers {
   mutable_bytes out() const {
     return bounces_out_ ? mutable_bytes(bounce_->data(), out_.size) : out_;
   }
-  /// Returns the copy of the input in the bounce buffer, to be exposed for writing (see
-  /// `touch_input`), or an empty range if there is no copy.
+  /// Returns the copy of the input in the bounce buffer, or an empty range if there is no copy. A
+  /// rank that exposes the copy for writing allows its peers to overwrite it by `touch_input`.
   mutable_bytes writable_in() const { return writable_in(in_); }
   mutable_bytes writable_in(const_bytes part) const {
     return bounces_in_ ? bounced(part.data - in_.data, part.size) : mutable_bytes();
@@ -107,10 +108,10 @@ class exposed_buffers {
 };
 
 /// One rank's part in an operation whose ranks access each other's buffers. This rank accesses no
-/// buffer of a peer before it has received the descriptors of its peers. When these messages are
-/// matched, the fingerprints (hashes of the arguments) of the calls are compared too. After the
-/// destructor has returned, no peer writes to this rank's buffers, and peers discard any data that
-/// they still read from these buffers. This holds even if the operation fails.
+/// buffer of a peer before it has received the descriptors of its peers. As with any message, the
+/// receiver of a descriptor compares the hash of its call's arguments with the sender's hash. After
+/// the destructor has returned, no peer writes to this rank's buffers, and peers discard any data
+/// that they still read from these buffers. This holds even if the operation fails.
 template <channel Channel>
   requires shared_window_transport<typename Channel::transport_type>
 class shared_window {
@@ -510,9 +511,9 @@ class shared_window {
     co_await when_all(for_each_peer(is_wanted, send), for_each_peer(is_missing, recv));
   }
 
-  // Called after a peer has abandoned the operation. Waits until the peer's revocation of the
-  // communicator arrives, and then throws the error that the revocation contains. No message is
-  // ever sent on this lane, so the receive can only fail.
+  // Called after a peer has abandoned the operation. Waits until this rank learns that the
+  // communicator has been revoked, and then throws the error that the revocation contains. The
+  // receive can only fail, because no rank ever sends a message on `unused_lane`.
   task<> await_revocation(int peer) { co_await net_.lane(unused_lane).recv(peer, mutable_bytes()); }
 
   static mutable_bytes block_of_rank_0(list<window_descriptor>& all) {

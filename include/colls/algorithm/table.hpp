@@ -256,8 +256,8 @@ struct algorithm_entry : algorithm_info {
   Function* run = nullptr;
 };
 
-/// A list entry that associates the algorithm `Id` of the collective `What` with `Algorithm`, a
-/// class that performs the algorithm without a coroutine (its frameless form, see
+/// A list entry that says that the class `Algorithm` is the frameless form of the algorithm `Id` of
+/// the collective `What`. A frameless form performs an algorithm without a coroutine (see
 /// algorithm/frameless.hpp).
 template <collective What, class Algorithm, algorithm Id = algorithm::direct>
 struct frameless_entry {};
@@ -356,8 +356,8 @@ struct algorithm_table {
       entries<collective::reduce_scatter, task<>(Channel, data, data, partition, op)>();
   static constexpr auto all_gather =
       entries<collective::all_gather, task<>(Channel, data, partition)>();
-  /// The all_gather algorithms that copy this rank's chunk to its position in the result
-  /// themselves, so that callers need not copy the chunk first.
+  /// The all_gather algorithms that read this rank's chunk from a separate buffer, so that callers
+  /// need not copy the chunk into the result first.
   static constexpr auto all_gather_out_of_place = [] {
     using entry = algorithm_entry<task<>(Channel, data, data, partition)>;
     if constexpr (has_windows) {
@@ -416,7 +416,8 @@ struct algorithm_table {
       has_completion_barrier, last_arriver_entries,
       std::conditional_t<has_short_direct, direct_short_entries, frameless_entries<>>>;
 
-  /// Returns whether a call with the chosen algorithm runs in the algorithm's frameless form.
+  /// Returns whether the call that `query` describes runs the frameless form of the algorithm
+  /// `choice.id`.
   static constexpr bool is_frameless(const algorithm_choice& choice, const selection_query& query) {
     if (!frameless_list::has(query.operation, choice.id)) return false;
     return has_completion_barrier || is_short_vector(query.operation, query.bytes, query.ranks);

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// typed_view: functions that treat raw memory as a buffer of the same type as another buffer, and
-// that compute into how many pieces a buffer is divided.
+// typed_view: a function that returns a view of raw memory as a typed buffer, and functions that
+// compute into how many pieces a buffer is divided.
 
 #include <colls/base/buffer.hpp>
 

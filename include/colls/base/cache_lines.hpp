@@ -11,10 +11,10 @@
 namespace colls::detail {
 
 /// Overwrites a byte in each cache line that begins in a buffer. Called by a reader of the buffer
-/// that no longer needs the contents. If the readers of modified lines usually write to them, AMD
-/// processors transfer the ownership of a line together with its data. Otherwise the core that
-/// wrote the line must request the line again before its next write. On other processors, this
-/// function does nothing.
+/// that no longer needs the contents. AMD processors transfer the ownership of a modified line
+/// together with its data if the readers of such lines usually write to the lines. Otherwise the
+/// core that wrote the line must request the line again before its next write. On other processors,
+/// this function does nothing.
 inline void touch_lines(std::byte* data, std::size_t size) {
 #if defined(__x86_64__)
   static const bool migrates_lines = __builtin_cpu_is("amd") != 0;

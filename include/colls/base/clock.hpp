@@ -14,9 +14,9 @@ using time_point = std::int64_t;
 inline constexpr time_point never = INT64_MAX;
 inline constexpr time_point milliseconds = 1'000'000;
 inline constexpr time_point seconds = 1'000'000'000;
-/// The longest time for which a driver (the event loop that runs while a rank waits) sleeps between
-/// two checks of a condition that no event announces (see `polled_condition`). Drivers sleep
-/// between such checks only if there are more ranks than cores.
+/// The longest sleep between two checks of a condition that no event announces (see
+/// `polled_condition`). A driver (the event loop that runs while a rank waits) sleeps between such
+/// checks only if there are more ranks than cores.
 inline constexpr time_point max_poll_sleep = 20'000;
 
 /// A duration in nanoseconds. Any std::chrono duration converts to it implicitly. The value 0 means

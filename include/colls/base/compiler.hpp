@@ -12,9 +12,9 @@
 #define COLLS_HOST_DEVICE
 #endif
 
-/// Precedes a function template that calls functions of its template arguments and can run wherever
-/// these functions can: on the CPU, in GPU kernels or on both. Without this macro, nvcc checks that
-/// these functions can run on both.
+/// Precedes a function template that calls functions of its template arguments. The template can
+/// run wherever the functions that it calls can run: on the CPU, in GPU kernels or on both. Without
+/// this macro, nvcc checks that the called functions can run on both.
 #ifdef __CUDACC__
 #define COLLS_ANYWHERE _Pragma("nv_exec_check_disable")
 #else

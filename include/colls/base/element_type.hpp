@@ -80,8 +80,8 @@ class name_hash {
     for (; *text != 0; ++text) add_byte(static_cast<unsigned char>(*text));
     return *this;
   }
-  /// Returns the hash, with its highest bit set, as the number of a user-defined type or operation.
-  /// The numbers of built-in types and operations do not have this bit.
+  /// Returns the number of a user-defined type or operation. This is the hash with its highest bit
+  /// set to 1. In the numbers of built-in types and operations, the highest bit is 0.
   constexpr std::uint32_t user_id() const { return hash_ | 0x8000'0000u; }
 
  private:
@@ -108,8 +108,8 @@ constexpr std::uint32_t id_of(type_kind kind, std::size_t size) {
   return static_cast<std::uint32_t>(kind) << 8 | static_cast<std::uint32_t>(size);
 }
 
-/// Whether T is the 80-bit floating-point format of the x87. The size of T does not tell, because
-/// the 128-bit format of IEEE 754 can have the same size.
+/// Whether T is the 80-bit floating-point format of the x87. Its significand has 64 bits. The size
+/// of T is not a sufficient test, because the 128-bit format of IEEE 754 can have the same size.
 template <class T>
 inline constexpr bool is_extended = std::numeric_limits<T>::digits == 64;
 
@@ -160,8 +160,8 @@ constexpr std::uint32_t type_id() {
   }
 }
 
-/// Returns the name of the type with the number `id` in command lines, error messages and JSON.
-/// Returns "user type" if the type is not built in.
+/// Returns the name of the type whose number is `id`, as it appears in command lines, error
+/// messages and JSON. Returns "user type" if the type is not built in.
 constexpr const char* type_name(std::uint32_t id) {
   using detail::id_of;
   using detail::type_kind;

@@ -209,8 +209,8 @@ class line {
   std::size_t size_ = 0;
 };
 
-/// Returns the hint to the user for a failure. The hint for `invalid_argument` says that nothing
-/// was sent, which is true only for a refused call. For other calls, the result is empty.
+/// Returns the hint to the user for a failure. Returns an empty string for `invalid_argument`
+/// unless the call was refused, because the hint for `invalid_argument` says that nothing was sent.
 constexpr const char* hint(const failure& reason) {
   return reason.code == errc::invalid_argument && !reason.refused ? "" : text_of(reason.code).hint;
 }

@@ -37,8 +37,8 @@ COLLS_ONCE std::error_condition category::default_error_condition(int value) con
   }
 }
 
-/// Returns whether `to_text` need not name the culprit, because the detail begins with "rank" and
-/// the number of the culprit, and no address of the culprit is known.
+/// Returns whether the detail of `reason` begins with "rank" and the number of the culprit, and no
+/// address of the culprit is known. If so, `to_text` need not name the culprit.
 inline bool names_culprit(const failure& reason) {
   line name;
   name.add("rank %d ", reason.culprit);

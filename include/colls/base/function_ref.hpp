@@ -15,8 +15,8 @@ template <class Signature>
 class function_ref;
 
 /// A reference to a callable with the given signature, like std::function_ref of C++26 (P0792). The
-/// callable must outlive the reference. The class is trivially destructible, so that a temporary
-/// function_ref may be used in a `co_await` expression.
+/// callable must outlive the reference. The class is trivially destructible, because g++ 12
+/// destroys some temporaries of a `co_await` expression twice.
 template <class Result, class... Args>
 class function_ref<Result(Args...)> {
  public:

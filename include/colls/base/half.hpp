@@ -49,8 +49,8 @@ COLLS_INLINE constexpr std::uint16_t binary16_from_float(float value) {
   const std::uint32_t sign = (bits >> 16) & 0x8000u;
   const std::uint32_t magnitude = bits & 0x7fff'ffffu;
   const std::uint32_t smallest_normal = (127u - 14u) << 23;
-  // The addition of 0.5 aligns the lowest bit of a subnormal float16 with the lowest bit of the
-  // sum, so that the addition rounds off all lower bits.
+  // The lowest bit of a subnormal float16 has the weight 2^-24, as has the lowest bit of 0.5f. The
+  // addition of 0.5f therefore rounds the value to a subnormal float16.
   const bool small = magnitude < smallest_normal;
   const std::uint32_t subnormal =
       bits_of(float_of(select(small, magnitude, 0)) + 0.5f) - bits_of(0.5f);

@@ -82,10 +82,10 @@ class key_table {
   }
 
   /// Returns a node, with any key, that satisfies `predicate`. Returns null if there is none. To
-  /// visit all such nodes, call this function repeatedly with the same variable `index`, which must
-  /// be 0 at the first call. Nodes may be removed between the calls. Nodes that are added between
-  /// the calls may be missed. `all_of` must not be called between the calls, because it may rehash
-  /// the table.
+  /// take all such nodes out of the table, call this function in a loop with the same variable
+  /// `index`, which must be 0 at the first call, and remove each returned node before the next
+  /// call. Other nodes may be removed too. Nodes that are added during the loop may be missed.
+  /// `all_of` must not be called during the loop, because it may rehash the table.
   template <class Predicate>
   Node* find_next(std::size_t& index, Predicate predicate) {
     if (index == 0) shrink();

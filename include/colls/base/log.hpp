@@ -71,8 +71,8 @@ inline bool log_enabled(log_level level) {
   va_end(args);
 }
 
-/// Writes a line at level `info`, which states a fact about the job, such as how a rank joined. The
-/// arguments are formatted as by printf.
+/// Writes a line at level `info`. Such a line states a fact about the job, such as how a rank
+/// joined. The arguments are formatted as by printf.
 [[gnu::format(printf, 1, 2)]] inline void log_info(const char* pattern, ...) {
   if (!log_enabled(log_level::info)) return;
   std::va_list args;
@@ -81,7 +81,7 @@ inline bool log_enabled(log_level level) {
   va_end(args);
 }
 
-/// Writes a line at level `debug`, which reports a detail, such as an attempt to connect. The
+/// Writes a line at level `debug`. Such a line reports a detail, such as an attempt to connect. The
 /// arguments are formatted as by printf.
 [[gnu::format(printf, 1, 2)]] inline void log_debug(const char* pattern, ...) {
   if (!log_enabled(log_level::debug)) return;

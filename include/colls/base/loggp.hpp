@@ -14,12 +14,12 @@ namespace colls {
 
 namespace detail {
 
-/// Computes what the phases of a collective cost on one network, for a call in which `ranks` ranks,
-/// `per_host` of them on each host, work on a vector of `bytes` bytes. A chunk is the share of one
-/// rank in the vector; the model treats all chunks as equally long. A window is a buffer that the
-/// other ranks of the host access directly. A hop is the time of one message from start to end. A
-/// gap is the time after which the sender of a message can send the next one. `near` is a link
-/// between ranks of one host, and `far` is a link between hosts.
+/// Computes what the phases of a collective cost on one network. The collective has `ranks` ranks,
+/// `per_host` of them on each host, and a vector of `bytes` bytes. A chunk is the part of the
+/// vector that belongs to one rank; the model treats all chunks as equally long. A window is a
+/// buffer that the other ranks of the host access directly. A hop is the time of one message from
+/// start to end. A gap is the time after which the sender of a message can send the next one.
+/// `near` is a link between ranks of one host, and `far` is a link between hosts.
 class loggp {
  protected:
   constexpr loggp(const network_cost& net, std::uint64_t bytes, int ranks, int per_host)
@@ -30,7 +30,8 @@ class loggp {
         p_(number(ranks)),
         chunk_((n_ + p_ - 1) / p_) {}
 
-  // The model treats a longer vector as a vector of this length, so that no computation overflows.
+  // The greatest vector length of the model. Longer vectors are treated as vectors of this length,
+  // so that no computation overflows.
   static constexpr std::uint64_t max_bytes = std::uint64_t{1} << 42;
   // The size of a window descriptor, the message with which a rank exposes a window to a peer.
   static constexpr std::uint64_t descriptor_bytes = 3 * 8;
@@ -44,7 +45,7 @@ class loggp {
     std::uint64_t copied = 0;        // bytes that all ranks copy or reduce outside of receives
     std::uint64_t window_bytes = 0;  // bytes that all ranks access in windows of peers
     std::uint64_t batched = 0;       // messages that a receiver finds together, not one by one
-    std::uint64_t time_slices = 0;   // times that a rank waits for a core, not for a message
+    std::uint64_t time_slices = 0;   // how often a rank waits for a core, not for a message
 
     constexpr phase operator+(const phase& next) const {
       return {messages + next.messages,
@@ -114,12 +115,11 @@ class loggp {
   /// Returns the number of ranks of this communicator on a host.
   constexpr int ranks_per_host() const { return is_one_host() ? ranks_ : per_host_; }
   constexpr std::uint64_t hosts() const { return (p_ + number(per_host_) - 1) / number(per_host_); }
-  /// Returns whether ranks can access each other's windows. The model then assumes that every rank
-  /// exposes a window, because the ranks that will do so are not yet known when an algorithm is
-  /// selected.
+  /// Returns whether ranks can access each other's windows. If so, the model assumes that every
+  /// rank exposes a window. Which ranks really do is not yet known when an algorithm is selected.
   constexpr bool has_windows() const { return is_one_host() && net_.window_per_kib > 0; }
-  /// Returns the number of ranks of each host that send to another host if each rank sends to the
-  /// rank `distance` steps further on the ring.
+  /// Returns how many ranks of each host send to another host in a round in which each rank sends
+  /// to the rank `distance` steps further on the ring.
   constexpr int crossing(int distance) const {
     if (is_one_host()) return 0;
     const int shorter = distance < ranks_ - distance ? distance : ranks_ - distance;
@@ -147,18 +147,18 @@ class loggp {
   constexpr picoseconds shift_hop(std::uint64_t bytes, int distance) const {
     return hop(bytes, crossing(distance));
   }
-  /// Like the overload above, but for one of several rounds whose distances add up to at most the
-  /// number of ranks of a host. A rank waits for a message from another host in only one of these
-  /// rounds. `waits` tells whether ranks do so in this round. If not, the latency between hosts is
-  /// not counted. The time of the transfer between hosts always counts.
+  /// Like the overload above, but counts the latency between hosts only if `waits` is true. If the
+  /// distances of several rounds add up to at most the number of ranks of a host, a rank waits for
+  /// a message from another host in only one of these rounds. The time of the transfer between
+  /// hosts always counts.
   constexpr picoseconds shift_hop(std::uint64_t bytes, int distance, bool waits) const {
     if (is_one_host() || waits) return shift_hop(bytes, distance);
     return net_.near.latency + 2 * net_.near.overhead + transfer(bytes, crossing(distance));
   }
-  /// Returns the time of a message between two corners of the hypercube whose numbers differ in the
-  /// bit `bit`. A corner is a rank that takes part in the exchange. If the number of ranks is not a
-  /// power of two, the ranks in excess fold: each of them sends its part to a corner and takes no
-  /// part in the exchange.
+  /// Returns the time of a message over the hypercube, between two corners whose numbers differ in
+  /// the bit `bit`. A corner is a rank that takes part in the exchange. If the number of ranks is
+  /// not a power of two, the ranks in excess fold: each of them sends its part to a corner and
+  /// takes no part in the exchange.
   constexpr picoseconds cube_hop(std::uint64_t bytes, int bit) const {
     if (is_one_host()) return hop(bytes, 0);
     // If some ranks fold, some corners stand for two ranks each, which doubles the distances
@@ -170,8 +170,8 @@ class loggp {
     if (inside) return hop(bytes, 0);
     return hop(bytes, wide ? (crossing(distance) + 1) / 2 : crossing(distance));
   }
-  /// Returns the time of a message between a rank that folds and its corner. The pairs of such
-  /// ranks are (0, 1), (2, 3), ...
+  /// Returns the time of a message between a rank that folds and the corner to which it sends its
+  /// part. These two ranks are one of the pairs (0, 1), (2, 3), ...
   constexpr picoseconds fold(std::uint64_t bytes) const {
     return hop(bytes, is_one_host() || per_host_ % 2 == 0 ? 0 : 1);
   }
@@ -215,10 +215,10 @@ class loggp {
     if (folded_ranks() > 0) sum.critical_path += fold(n_) + fold(chunk_) + fold_time;
     return sum;
   }
-  /// Returns the cost of moving chunks over the circulant graph of `ranks` ranks, of which the
-  /// first `filled` ranks have a chunk. `time(bytes, skip, distance)` must return the time of a
-  /// message to the rank `skip` steps further, where `distance` is the longest distance that chunks
-  /// still have to travel.
+  /// Returns the cost of moving chunks over the circulant graph of `ranks` ranks. Only the first
+  /// `filled` ranks have a chunk. `time(bytes, skip, distance)` must return the time of a message
+  /// of `bytes` bytes to the rank `skip` steps further. `distance` is the longest distance that a
+  /// chunk still has to travel.
   template <class Time>
   constexpr phase circulant_rounds(int ranks, std::uint64_t chunk, int filled,
                                    const Time& time) const {
@@ -242,18 +242,18 @@ class loggp {
                               return shift_hop(bytes, skip, waits-- > 0);
                             });
   }
-  /// Returns the time in which the segments of a chunk move `steps` steps around a ring in
-  /// concurrent lanes (parts of the call). A step of one lane takes one hop, and a step of all
-  /// lanes takes at least one gap per lane.
+  /// Returns the time in which the segments of a chunk move `steps` steps around a ring. As many
+  /// segments as the call has lanes (concurrent parts) move at the same time. A step takes at least
+  /// one hop, and at least one gap per lane.
   constexpr picoseconds pipelined_ring(std::uint64_t steps, const algorithm_choice& choice,
                                        bool reduces) const {
     const std::uint64_t s = pieces(chunk_, choice.segment);
     const std::uint64_t piece = (chunk_ + s - 1) / s;
     const picoseconds local = reduces ? duration(piece, net_.reduce_per_kib) : 0;
     const int crossing_ranks = is_one_host() ? 0 : 1;
-    // A short piece is sent without waiting, so only `hosts()` of its steps take the time between
-    // hosts. A long piece waits for a clear to send (CTS) from its receiver, so that each step is
-    // as slow as the slowest rank.
+    // A short piece is sent without waiting for the receiver. Only the `hosts()` steps in which it
+    // moves to another host take the time of a hop between hosts. A long piece waits for a clear to
+    // send (CTS) from the receiver, so that each step is as slow as the slowest rank.
     const std::uint64_t far = piece > eager_limit || steps < hosts() ? steps : hosts();
     const picoseconds alone =
         (far * hop(piece, crossing_ranks) + (steps - far) * hop(piece, 0)) / steps + local;
@@ -279,15 +279,15 @@ class loggp {
       return {p_ * rounds, (p_ - 1) * n_,
               shift_hop(chunk_, 1) + (rounds - 1) * shift_hop(2 * chunk_, 1)};
     }
-    // In every other round, two ranks of each host exchange with a rank of another host. Long
-    // messages of these two ranks wait for each other, and short messages do not.
+    // In every other round, two ranks of each host exchange chunks with ranks of other hosts. If
+    // the messages are long, those of these two ranks wait for each other.
     const std::uint64_t far = rounds / 2;
     const picoseconds out = hop(2 * chunk_, 2 * chunk_ > eager_limit ? 2 : 1);
     return {p_ * rounds, (p_ - 1) * n_,
             hop(chunk_, 0) + (rounds - 1 - far) * hop(2 * chunk_, 0) + far * out};
   }
-  /// Returns the cost `messages` of a phase. If the ranks share memory, first marks all messages of
-  /// the phase as batched, because a receiver finds them together and need not match each of them.
+  /// Returns the cost `messages` of a phase. If the ranks share memory, all messages of the result
+  /// are batched, because a receiver finds them together and need not match each of them.
   constexpr phase batch(phase messages) const {
     if (has_windows()) messages.batched = messages.messages;
     return messages;
@@ -302,10 +302,11 @@ class loggp {
     const phase once = descriptor_exchange();
     return batch({s * once.messages, s * once.bytes, s * once.critical_path});
   }
-  /// Returns the cost `messages` of one round, with a critical path for short messages of `bytes`
-  /// bytes, either between all ranks or between one rank and all others. In shared memory, each
-  /// message is a cache line that its receiver polls. Without shared memory, two ranks need only
-  /// the time of one message because they send to each other at the same time.
+  /// Returns the cost `messages` of one round of short messages of `bytes` bytes, with a corrected
+  /// critical path. The round is between all ranks, or between one rank and all others. In shared
+  /// memory, each message is a cache line that its receiver polls. Without shared memory, only the
+  /// path of two ranks is corrected: they send to each other at the same time, so that the round
+  /// takes the time of one message.
   constexpr phase batch(phase messages, std::uint64_t bytes) const {
     if (has_windows()) {
       messages.critical_path = net_.near.latency + (p_ - 1) * gap(bytes);
@@ -314,8 +315,8 @@ class loggp {
     }
     return batch(messages);
   }
-  /// Returns the cost of a collective of ranks on one thread, in which the rank that arrives last
-  /// does the work of all ranks. This rank reduces and copies `bytes` bytes.
+  /// Returns the cost of a collective of ranks that all run on one thread. The rank that arrives
+  /// last does the work of all ranks: it reduces and copies `bytes` bytes.
   constexpr phase last_arriver(std::uint64_t bytes) const {
     return {0, 0, p_ * net_.near.latency, bytes, bytes};
   }

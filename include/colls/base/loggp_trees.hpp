@@ -29,8 +29,8 @@ class loggp_trees : protected loggp {
     return {p_ - 1, (p_ - 1) * bytes,
             hop(bytes, far > 0 ? 1 : 0) + max((p_ - 2) * near_gap, crossing)};
   }
-  /// Returns the cost of a phase in which each other rank sends a message of `bytes` bytes to the
-  /// root. The root can receive several of these messages at the same time.
+  /// Returns the cost of a phase in which every rank except the root sends a message of `bytes`
+  /// bytes to the root. The root can receive several of these messages at the same time.
   constexpr phase star_in(std::uint64_t bytes) const {
     const std::uint64_t far = is_one_host() ? 0 : p_ - number(per_host_);
     const auto link_gap = [&](const link_cost& link) {
@@ -40,9 +40,9 @@ class loggp_trees : protected loggp {
             hop(bytes, far > 0 ? 1 : 0) +
                 max((p_ - 2) * link_gap(net_.near), far > 0 ? (far - 1) * link_gap(net_.far) : 0)};
   }
-  /// Returns the cost of a phase in which each other rank sends a message to the root, which
-  /// receives and reduces one message after another. If the messages are long, the root sends the
-  /// clear to send (CTS) of a message only after the previous message has arrived.
+  /// Returns the cost of a phase in which every rank except the root sends a message to the root.
+  /// The root receives and reduces one message after another. If the messages are long, the root
+  /// sends the clear to send (CTS) of a message only after the previous message has arrived.
   constexpr phase star_sum(std::uint64_t bytes) const {
     phase sum = star_in(bytes);
     const std::uint64_t far = is_one_host() ? 0 : p_ - number(per_host_);
@@ -65,9 +65,9 @@ class loggp_trees : protected loggp {
     return within < k - 1 ? within : k - 1;
   }
   /// Returns the cost of sending `bytes` bytes down a k-nomial tree, or of reducing them on the way
-  /// up. A message takes one hop per level, and one gap for each child that the parent serves
-  /// earlier. If the parent reduces and the messages are long, the parent sends the CTS of a
-  /// message only after the previous message has arrived.
+  /// up. A parent serves its children one after another. A message takes one hop per level, and one
+  /// gap for each child that is served before its own. In a reduction of long messages, the parent
+  /// sends the CTS of a message only after the previous message has arrived.
   constexpr phase tree(std::uint64_t bytes, int radix, direction heading) const {
     const std::uint64_t k = number(radix);
     const bool up = heading == direction::up;

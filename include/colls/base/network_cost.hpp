@@ -32,10 +32,10 @@ struct link_cost {
 /// The cost parameters of a network, as in the LogGP model. All ranks of a communicator use equal
 /// parameters. Members whose names end in `per_kib` are times per KiB.
 struct network_cost {
-  link_cost near;                    // a message between ranks of one host
-  link_cost far;                     // a message between hosts
-  picoseconds host_per_kib = 0;      // for all bytes that the ranks of a host send to other hosts
-  picoseconds reduce_per_kib = 0;    // for the bytes that a rank reduces or copies itself
+  link_cost near;                    // the cost of a message between ranks of one host
+  link_cost far;                     // the cost of a message between hosts
+  picoseconds host_per_kib = 0;      // for all data that the ranks of a host send to other hosts
+  picoseconds reduce_per_kib = 0;    // for data that a rank reduces or copies itself
   picoseconds window_per_kib = 0;    // for direct access to a peer's buffer; 0 if not supported
   std::uint64_t min_segment = 4096;  // the length in bytes of the shortest useful segment
   bool one_thread = false;           // whether all ranks run in turn on one thread

@@ -77,7 +77,7 @@ class node_map {
   std::vector<position> positions_;
   std::vector<int> first_;          // the index in `by_node_` of the first rank of each node
   std::vector<int> by_node_;        // all ranks, ordered by node
-  std::vector<int> by_local_rank_;  // the ranks that `ranks_with_local_rank` returns, in order
+  std::vector<int> by_local_rank_;  // the results of `ranks_with_local_rank`, one after another
   int min_node_size_ = 0;
   int max_node_size_ = 0;
 };

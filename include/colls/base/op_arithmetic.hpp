@@ -72,8 +72,8 @@ COLLS_INLINE constexpr bool is_nan(const T& x) {
 /// largest possible otherwise, so that a minimum or maximum is NaN if any of the values is NaN.
 template <bool Least, half_type T>
 COLLS_INLINE constexpr std::int16_t order_key(T x) {
-  // Bit patterns, read as integers, compare like the numbers if all bits of negative numbers except
-  // the sign bit are inverted.
+  // If all bits of negative numbers except the sign bit are inverted, the bit patterns, read as
+  // integers, compare in the same way as the numbers.
   const auto bits = static_cast<std::int16_t>(x.bits());
   const auto key = static_cast<std::int16_t>(bits ^ ((bits >> 15) & 0x7fff));
   constexpr std::int16_t winner = Least ? -0x8000 : 0x7fff;

@@ -154,8 +154,8 @@ constexpr std::uint32_t op_id(const Op&) {
   return op_id<Op>();
 }
 
-/// Returns the name of the operation with the number `id` in command lines, error messages and
-/// JSON. Returns "user operation" if the operation is not built in.
+/// Returns the name of the operation with the number `id`, as it appears in command lines, error
+/// messages and JSON. Returns "user operation" if the operation is not built in.
 constexpr const char* op_name(std::uint32_t id) {
   constexpr const char* names[] = {
       "none",    "plus",    "multiplies", "minimum",           "maximum",

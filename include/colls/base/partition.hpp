@@ -12,8 +12,8 @@
 namespace colls {
 
 /// A division of elements into one chunk per rank, in rank order and without gaps. All queries take
-/// constant time. Only a partition that `from_offsets` returns uses a table. No computation
-/// overflows for up to 2^63 elements.
+/// constant time. Only a partition that is made by `from_offsets` refers to a table of offsets. No
+/// computation overflows for up to 2^63 elements.
 class partition {
  public:
   constexpr partition() = default;
@@ -60,9 +60,9 @@ class partition {
 
   COLLS_HOST_DEVICE constexpr int ranks() const { return ranks_; }
 
-  /// Returns the offset of the chunk of rank `i`. Unless `segment` has returned this partition, `i`
-  /// may also be `ranks()`: the chunks of the ranks i to j - 1 begin at `offset(i)` and end before
-  /// `offset(j)`.
+  /// Returns the offset of the chunk of rank `i`. If this partition is not a result of `segment`,
+  /// the chunks of the ranks i to j - 1 begin at `offset(i)` and end before `offset(j)`, where j
+  /// may be `ranks()`.
   COLLS_HOST_DEVICE constexpr std::size_t offset(int i) const {
     if (segments_ == 1) return chunk_offset(i);
     const std::size_t length = chunk_count(i);
@@ -98,8 +98,8 @@ class partition {
     if (offsets_ != nullptr) return offsets_[i + 1] - offsets_[i];
     return base_ + (static_cast<std::size_t>(i) < longer_ ? 1 : 0);
   }
-  // Returns the length of the segment of a chunk with `length` elements. A longer chunk never has a
-  // shorter segment, so the longest chunk has the longest segment.
+  // Returns the length of the segment of a chunk with `length` elements. The longest chunk always
+  // has the longest segment.
   COLLS_HOST_DEVICE constexpr std::size_t piece_of(std::size_t length) const {
     if (segments_ == 1) return length;
     return length / segments_ + (segment_ < length % segments_ ? 1 : 0);

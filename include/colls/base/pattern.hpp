@@ -78,8 +78,8 @@ struct neighbours {
   }
 
  private:
-  // Returns the two ranks whose parts are received in this round. For round 0, returns the pair of
-  // this rank, whose parts are sent in round 1.
+  // Returns the two ranks whose parts this rank receives in round `round` and sends in the next
+  // round. For round 0, returns the pair to which this rank belongs.
   constexpr rank_range pair(int round) const {
     const int first = rank % 2 == 0 ? -1 : 1;  // the direction of the pair received in round 1
     const int distance = (round + 1) / 2 * (round % 2 == 1 ? first : -first);
@@ -114,10 +114,11 @@ class hypercube {
   /// Returns the rank with which this corner exchanges data in this round.
   constexpr int partner(int round) const { return rank_of(corner_ ^ (1 << round)); }
   constexpr bool is_partner_lower(int round) const { return (corner_ >> round & 1) != 0; }
-  /// Returns the ranks whose parts this corner has before this round if the rounds run in ascending
-  /// order, and the ranks whose parts it keeps in this round if they run in descending order.
+  /// Returns a range of ranks. If the rounds run in ascending order, this corner has the parts of
+  /// these ranks before round `round`. If the rounds run in descending order, this corner keeps the
+  /// parts of these ranks in round `round`.
   constexpr rank_range held(int round) const { return range(corner_, round); }
-  /// Returns what `held(round)` returns on the partner of this corner.
+  /// Returns the range that `held(round)` returns on the rank `partner(round)`.
   constexpr rank_range partner_held(int round) const {
     return range(corner_ ^ (1 << round), round);
   }
@@ -153,8 +154,8 @@ class hypercube {
 /// Dissemination in rounds with the steps 1, k, k^2, ... that are less than the number of ranks,
 /// where k is the radix. In each round a rank exchanges messages with the ranks that are 1, 2, ...,
 /// k - 1 times the step away on the ring. The number of parts that a rank has grows by a factor of
-/// up to k in each round. In an all_to_all, the block for the rank at distance d moves, in the
-/// round with the step k^i, k^i times the i-th digit of d in base k.
+/// up to k in each round. In an all_to_all, the round with the step k^i moves a block for the rank
+/// at distance d by c * k^i ranks, where c is the digit of d at k^i in base k.
 struct dissemination {
   int rank;
   int size;
@@ -164,8 +165,8 @@ struct dissemination {
   constexpr int next_step(int step) const {
     return step > (size - 1) / radix ? size : step * radix;
   }
-  /// Returns the number of ranks to which a rank sends in the round with the step `step`. It
-  /// receives from the same number of ranks.
+  /// Returns the number of ranks to which each rank sends in the round with the step `step`. Each
+  /// rank also receives from this number of ranks.
   constexpr int peers(int step) const {
     const int within = (size - 1) / step;
     return within < radix - 1 ? within : radix - 1;

@@ -20,7 +20,7 @@ namespace colls {
 /// all ranks in it are ranks of the world or -1, and all texts end with a null character.
 class reported_failure {
  public:
-  /// Takes a failure that was reported within this process. Replaces an invalid error code by
+  /// Takes a failure record that was created in this process. Replaces an invalid error code by
   /// `protocol_error`.
   explicit reported_failure(const failure& report) : reason_(report) {
     if (!is_reason(reason_.code)) reason_.code = errc::protocol_error;

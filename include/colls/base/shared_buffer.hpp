@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// shared_buffer: buffers in memory that the ranks of one host can share, and views of such buffers
-// that are registered with a communicator.
+// shared_buffer: buffers in memory that the ranks of one host can share. registered_buffer: views
+// of such buffers for calls on one communicator.
 
 #include <colls/base/buffer.hpp>
 #include <colls/base/element_type.hpp>
@@ -38,8 +38,8 @@ inline std::shared_ptr<std::byte> allocate_private_memory(std::size_t size) {
 template <supported_type T, class Memory = host_memory>
 class registered_buffer;
 
-/// A buffer of `size()` elements that `comm.allocate<T>(n)` returns. All bytes of a new buffer are
-/// zero. The buffer is a range and can be passed, as a whole or in part, to any call on any
+/// A buffer of `size()` elements. `comm.allocate<T>(n)` returns such a buffer, in which all bytes
+/// are zero. The buffer is a range and can be passed, as a whole or in part, to any call on any
 /// communicator. The buffer owns its memory and must outlive all operations on this memory. If the
 /// memory belongs to a GPU, calls and kernels can access the elements, but the CPU cannot.
 template <supported_type T, class Memory = host_memory>

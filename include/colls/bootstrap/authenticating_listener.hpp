@@ -22,13 +22,13 @@
 
 namespace colls {
 
-/// An authenticator of the peers that connect to a listening socket. A peer has the time
-/// `proof_timeout` (by default 5 s) to prove that it knows the secret of the job. Only the time
-/// during which the engine (the event loop) runs counts. The maximum number of pending connections
-/// is twice the number of ranks, but at least 64 and at most 1024. At most 1000 connections per
-/// second are evicted. If this process has reached its limit on open files and may not evict a
-/// connection, it refuses new peers. All listeners of a process together write at most one log line
-/// per minute about rejected peers.
+/// An authenticator of the peers that connect to a listening socket. A peer has `proof_timeout` (by
+/// default 5 s) to prove that it knows the secret of the job. Time during which the engine (the
+/// event loop) does not run is not counted. The maximum number of pending connections is twice the
+/// number of ranks, but at least 64 and at most 1024. At most 1000 connections per second are
+/// evicted. If this process has reached its limit on open files and may not evict a connection, it
+/// refuses new peers. All listeners of a process together write at most one log line per minute
+/// about rejected peers.
 class authenticating_listener final : engine::watcher, engine::source {
  public:
   class handler {
@@ -114,7 +114,7 @@ class authenticating_listener final : engine::watcher, engine::source {
   time_point proof_timeout_;
   int max_pending_;
   time_point last_sweep_;
-  time_point active_time_ = 0;  // how long the engine has run since construction
+  time_point active_time_ = 0;  // how long the engine has run since this object was constructed
   time_point paused_until_ = 0;
   time_point next_eviction_ = 0;
   bool listening_ = true;

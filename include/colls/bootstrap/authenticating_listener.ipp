@@ -132,8 +132,8 @@ COLLS_ONCE void authenticating_listener::pause(time_point span) {
   try {
     tasks_.start(wake_at(paused_until_));
   } catch (const std::bad_alloc&) {
-    // Without the timer task, listening resumes a little later: at the first sweep (a periodic call
-    // by the engine) after `paused_until_`.
+    // The timer task is not essential. Without it, listening resumes at the first sweep (a periodic
+    // call by the engine) after `paused_until_`.
   }
 }
 

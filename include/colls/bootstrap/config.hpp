@@ -24,8 +24,8 @@ namespace colls {
 struct config {
   int rank = -1;
   int size = -1;
-  /// The launcher may set this member and the next three. If a value is -1, the bootstrap detects
-  /// it.
+  /// The launcher may set this member and the next three. The value -1 means that the launcher has
+  /// not set the member. The process then finds out the value when it joins.
   int local_rank = -1;
   int local_size = -1;
   int node = -1;
@@ -47,21 +47,22 @@ struct config {
   bool insecure = false;
   fixed_text<64> source = "config";  // the origin of these values, for error messages
   /// The congestion control algorithm of TCP connections, such as `reno`. The system must permit
-  /// the algorithm. If empty, the system chooses one.
+  /// the algorithm. If the text is empty, the system chooses an algorithm.
   fixed_text<16> congestion = {};
   /// How ranks exchange messages. `hybrid` (or empty) uses shared memory inside a machine and TCP
   /// between machines. `tcp` uses only TCP. `shm` uses only shared memory, and joining fails if
   /// some ranks cannot share memory.
   fixed_text<8> transport = {};
   /// Whether this rank reads the private memory of other ranks of its machine by cross-memory
-  /// attach (process_vm_readv). `always` uses such reads wherever the kernel permits them, and
-  /// `never` does not use them. If empty, they are used where they are fast enough.
+  /// attach (process_vm_readv). With `always`, this rank uses such reads wherever the kernel
+  /// permits them. With `never`, it does not use them. If the text is empty, it uses them where
+  /// they are fast enough.
   fixed_text<8> reads = {};
   /// Whether frames (the units of the wire protocol) have CRC32C checksums on sockets, in shared
   /// memory and on connections to the store. Data that a rank reads or writes directly in the
   /// memory of another rank has no checksum.
   bool checksum = false;
-  port_list ports = {};   // tried in this order instead of the port in `address`
+  port_list ports = {};   // ports to try in this order; if empty, the port in `address` is used
   bool served = false;    // whether a launcher hosts the store at `address`
   bool own_file = false;  // whether only this job uses the file that `address` names
   int store_fd = -1;      // on rank 0, a socket that already listens at `address`, or -1
@@ -79,7 +80,7 @@ static_assert(std::is_trivially_copyable_v<config>);
 
 namespace detail {
 
-/// The parts of the address in `config::address`.
+/// The parts of `config::address`.
 struct store_address {
   enum class kind { environment, tcp, file } kind = kind::tcp;
   std::string host;

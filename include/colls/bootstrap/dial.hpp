@@ -18,7 +18,7 @@ std::vector<boost::asio::ip::address> resolve_host(const std::string& host,
                                                    std::string* reason = nullptr);
 
 /// Returns the local address from which the system would send packets to `target`, or nullopt if
-/// there is none. Sends nothing.
+/// the system has no such address. Sends nothing.
 std::optional<boost::asio::ip::address> source_address_for(const endpoint& target);
 
 /// A generator of pauses between attempts to connect. The pauses double up to a maximum. Random
@@ -49,8 +49,8 @@ task<std::shared_ptr<tcp_store>> dial_store_once(engine& driver, const endpoint&
                                                  time_point deadline, time_point default_timeout,
                                                  bool* connected = nullptr);
 
-/// A record of the errors of repeated attempts to connect to a store, which tells whether another
-/// attempt makes sense.
+/// A record of failed attempts to connect to a store. From it the caller decides whether to try
+/// again.
 struct dial_errors {
   const char* address;
   failure last{errc::unreachable};
@@ -76,16 +76,16 @@ struct dial_errors {
     }
     log_debug("store at %s: %s", address, reason.detail);
   }
-  /// Returns the error to report, which is the last one or a recent refusal because of the store's
-  /// limit on open files. Such a refusal takes precedence over an error that another attempt may
-  /// resolve, because the refusal explains more.
+  /// Returns the error to report. This is the last error, with one exception. If another attempt
+  /// may resolve the last error, and the store has refused a connection in the last 5 s because of
+  /// its limit on open files, returns this refusal, because it explains more.
   const failure& best_reason(time_point now) const {
     const bool is_recent = refusal.code == errc::too_many_files && now - refusal_time < 5 * seconds;
     return is_recent && !is_permanent() && !is_refused() ? refusal : last;
   }
-  /// Returns the maximum pause before the next attempt. The maximum is small if the store has
-  /// closed the established connection, because the store may have evicted this connection during a
-  /// flood of connections.
+  /// Returns the maximum pause before the next attempt. The maximum is small if the last attempt
+  /// established a connection that was then lost, because the store may have closed the connection
+  /// only to accept another one.
   time_point max_pause() const {
     const bool dropped = connected && last.code == errc::unreachable;
     return (dropped ? 50 : 500) * milliseconds;

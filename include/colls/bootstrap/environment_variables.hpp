@@ -26,7 +26,7 @@ struct variables {
   const char* (*lookup)(void* context, const char* name);
   void* context;
 
-  /// Returns the value of the variable `name`, or null if the variable is not set or empty.
+  /// Returns the value of the variable `name`, or null if the variable is unset or empty.
   const char* get(const char* name) const {
     const char* const value = lookup(context, name);
     return value == nullptr || *value == 0 ? nullptr : value;
@@ -41,7 +41,7 @@ struct variables {
     }
     return false;
   }
-  /// Returns the number in the variable `name`, or -1 if the variable is not set or empty. Throws
+  /// Returns the number in the variable `name`, or -1 if the variable is unset or empty. Throws
   /// if the value is not a number from 0 to `max`.
   int number(const char* name, long max = 100'000'000) const {
     const char* const value = get(name);
@@ -72,7 +72,7 @@ inline time_span parse_duration(const char* name, const std::string& text) {
 }
 
 /// Parses a boolean. Returns true for 1, true, yes and on, and false for 0, false, no, off and an
-/// empty text. Throws an error that names the variable `name` for any other text.
+/// empty text. For any other text, throws an error that names the variable `name`.
 inline bool parse_switch(const char* name, const std::string& text) {
   for (const char* yes : {"1", "true", "yes", "on"}) {
     if (text == yes) return true;

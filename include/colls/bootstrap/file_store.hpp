@@ -13,7 +13,7 @@
 
 namespace colls {
 
-/// A store in a file. Each change is appended to the file as a record of a key and its value, under
+/// A store in a file. Each change appends a record, which is a key and its value, to the file under
 /// a file lock. Rank 0 creates the file, and the destructor on rank 0 removes it. The other ranks
 /// wait for the file. The file also contains a secret, so that only processes that may read the
 /// file can join.
@@ -48,8 +48,8 @@ class file_store final : public store {
 
   /// Returns the secret that the file contains.
   secret shared_secret(bool insecure) const { return secret(header_.secret, insecure); }
-  /// Makes the destructor also remove the directory that contains the file, if the directory is
-  /// then empty.
+  /// Makes the destructor also remove the directory of the file, unless the directory contains
+  /// other files.
   void remove_directory_too() { removes_directory_ = true; }
 
  private:
@@ -127,8 +127,8 @@ class file_store final : public store {
   std::size_t end_ = sizeof(detail::file_store_header);
   // Whether an incomplete record follows `end_`.
   bool has_partial_record_ = false;
-  // The id of the process that created the file through this object, or 0. A forked child has
-  // another process id and therefore does not remove the file.
+  // The id of the process that created the file through this object, or 0 if this object has opened
+  // an existing file. A forked child has another process id and therefore does not remove the file.
   pid_t creator_ = 0;
   bool removes_directory_ = false;
 };

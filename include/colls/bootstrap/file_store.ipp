@@ -60,8 +60,8 @@ COLLS_ONCE std::shared_ptr<file_store> file_store::create(engine& driver, const 
   detail::fill_random(&header.nonce, sizeof header.nonce);
   std::snprintf(header.secret, sizeof header.secret, "%s", detail::draw_secret().c_str());
   // The header is first written to a file with another name, because no rank may see an incomplete
-  // header. This name is random. An existing file with this name is an error, because another user
-  // may have opened that file.
+  // header. This name is random. With O_EXCL, the call fails if a file with this name exists.
+  // Another user may have opened such a file.
   std::uint64_t name = 0;
   detail::fill_random(&name, sizeof name);
   char ending[32];

@@ -55,8 +55,9 @@ struct file_store_header {
 };
 static_assert(std::is_trivially_copyable_v<file_store_header>);
 
-/// Creates the directory that contains the file `path`, with access for this user only. An existing
-/// directory is used if it belongs to this user and no other user can access it. Otherwise throws.
+/// Creates the directory of the file `path`, with access for this user only. An existing directory
+/// must belong to this user, and no other user may have access to it. Throws if the directory
+/// cannot be created or used.
 inline void make_own_directory(const std::string& path) {
   const std::string directory = path.substr(0, path.rfind('/'));
   if (::mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {

@@ -19,8 +19,8 @@ namespace colls {
 
 namespace detail {
 
-/// Throws if the system refuses the congestion control algorithm `name`. Called before the first
-/// connection, because a refusal would later go unnoticed.
+/// Throws if the system refuses the congestion control algorithm `name`. The check is made before
+/// joining, because a connection that cannot use the algorithm only logs a warning.
 COLLS_ONCE void check_congestion(const std::string& name) {
   const std::error_code ec = try_congestion(name);
   if (!ec) return;
@@ -71,8 +71,8 @@ COLLS_ONCE void validate(const config& cfg) {
 }
 
 /// Returns `opts` unchanged unless its address is `env://`. In that case returns the config that
-/// the launcher's environment variables describe, in which the members that the program has set in
-/// `opts` take precedence.
+/// the launcher's environment variables describe, but with the values of the members that the
+/// program has set in `opts`.
 COLLS_ONCE config complete_from_environment(const config& opts) {
   if (opts.address != "env://") return opts;
   const config defaults;
@@ -158,8 +158,8 @@ class world_bootstrap {
       } catch (...) {
         failed = std::current_exception();
       }
-      // A failure may also be announced after the last reply. In that case no call on the store has
-      // thrown, so the reason is checked here.
+      // Another rank may announce a failure after the last reply of the store to this rank. In that
+      // case no call on the store has thrown, so the reason is checked here.
       if (!failed && guard.reason()) failed = std::make_exception_ptr(error(*guard.reason()));
       if (failed) {
         const bool is_news = !guard.reason() && !store_->is_lost();
@@ -191,9 +191,9 @@ class world_bootstrap {
                                     info_.server ? info_.server->accept_error() : std::string());
   }
 
-  // Listens for connections of other ranks at the local address of the connection to the store, and
-  // publishes the listening address in the store. Throws `rank_taken` if another process has
-  // published an address for this rank.
+  // Listens for connections from other ranks at the IP address from which this rank has connected
+  // to the store. Publishes the listening address in the store. Throws `rank_taken` if another
+  // process has published an address for this rank.
   task<> publish() {
     info_.address = store_->local_address();
     if (const std::error_code ec = info_.listen()) {
@@ -346,8 +346,8 @@ class world_bootstrap {
   }
 
   // Announces to the other ranks that the world cannot form, which makes their waits fail.
-  // Announces nothing if only this process cannot join, because another process has already joined
-  // as its rank.
+  // Announces nothing if another process has already joined as this rank, because then the world
+  // can form without this process.
   task<> report(std::exception_ptr failed) {
     failure reason(errc::join_failed);
     try {
@@ -378,8 +378,8 @@ class world_bootstrap {
   void assign_local_rank() {
     info_.compute_local_ranks();
     info_.nodes = static_cast<int>(info_.machine_of.size());
-    // The local rank that the launcher has set is used, unless the launcher divides the ranks into
-    // nodes in a different way.
+    // The local rank from the launcher is used, unless the launcher's division of the ranks into
+    // nodes differs from the node map.
     if (cfg().local_rank >= 0 && cfg().local_rank < info_.local_size &&
         (cfg().local_size < 0 || cfg().local_size == info_.local_size)) {
       info_.local_rank = cfg().local_rank;

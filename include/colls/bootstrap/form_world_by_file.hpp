@@ -19,9 +19,9 @@ struct file_bootstrap {
   std::shared_ptr<file_store> file;      // on rank 0, else null; needed until all ranks have joined
 };
 
-/// Called on rank 0. Waits until all ranks have published their nodes (groups of ranks that can
-/// connect by local sockets) in the file. Returns whether all ranks belong to the node of this
-/// process. If some ranks have published nothing by the deadline, throws an error that names them.
+/// Waits until every rank has published its node (its group of ranks that can connect by local
+/// sockets) in the file. Returns whether all ranks belong to the node of this process. Called on
+/// rank 0. If some ranks have published nothing by the deadline, throws an error that names them.
 inline task<bool> are_all_ranks_local(engine& driver, const config& cfg, file_store& file,
                                       time_point deadline) {
   const time_point began = driver.now();

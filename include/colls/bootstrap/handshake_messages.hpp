@@ -60,7 +60,7 @@ enum class verdict : std::uint8_t {
   world_complete,     // a process with the rank of the peer has already left the world
   other_world,        // the two sides disagree about the size of the world
   unavailable,        // the accepting process is closing, or does not expect this peer
-  connection_failed,  // an earlier connection to the peer has failed, and with it its operations
+  connection_failed,  // an earlier connection to the peer and the operations on it have failed
 };
 
 namespace detail {
@@ -93,7 +93,8 @@ inline constexpr std::uint8_t machine_format =
 }  // namespace detail
 
 /// Returns the HELLO that refuses a peer for the given reason. `rank` is the rank of this process,
-/// or -1. The HELLO contains nothing else about this process or its job.
+/// or -1 if this process is not a rank or does not disclose its rank. The HELLO contains nothing
+/// else about this process or its job.
 inline hello refusal(connection_purpose reason, std::int32_t rank = -1) {
   hello answer;
   answer.purpose = reason;

@@ -17,7 +17,7 @@ inline constexpr const char* known_variables[] = {
     "COLLS_SIM_SCENARIO", "COLLS_TRANSPORT",   "COLLS_READS",      "COLLS_CHECKSUM",
 };
 
-/// Returns the Levenshtein distance between `a` and `b`.
+/// Returns the Levenshtein distance between `a` and `b`, or 64 if `b` is longer than 64 characters.
 int edit_distance(const char* a, const char* b);
 
 /// Returns the known variable whose name is most similar to `name`, or null if none is similar.

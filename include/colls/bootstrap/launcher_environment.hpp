@@ -3,8 +3,8 @@
 #pragma once
 
 // Functions that read a config from the environment variables of a launcher, such as torchrun,
-// mpirun or srun. If one launcher has started another, the variables of the inner launcher are
-// used.
+// mpirun or srun. If several launchers have set variables, those of the first in this order are
+// used: colls-run, torchrun, Open MPI, PMI, Slurm.
 
 #include <colls/bootstrap/config.hpp>
 #include <colls/bootstrap/environment_variables.hpp>
@@ -52,12 +52,12 @@ class launcher_environment_reader {
   const char* size_name_ = "size";
 };
 
-/// Returns the value of the environment variable `name`, or null if it is not set. Returns the
-/// original value of COLLS_SECRET even after `hide_secret_from_children`.
+/// Returns the value of the environment variable `name`, or null if the variable is not set.
+/// Returns the original value of COLLS_SECRET even after a call of `hide_secret_from_children`.
 const char* process_variable(const char* name);
 /// Empties COLLS_SECRET in the environment, so that programs started by this process do not inherit
-/// the secret. During the call, other threads may read other variables, which do not move in
-/// memory, but must not change the environment.
+/// the secret. During the call, other threads may read other variables, because these do not move
+/// in memory. Other threads must not change the environment during the call.
 void hide_secret_from_children();
 
 }  // namespace detail

@@ -18,8 +18,8 @@
 
 namespace colls::detail {
 
-// The secrets that were removed from the environment. They are kept forever, because callers may
-// hold pointers to the texts.
+// The secrets that `hide_secret_from_children` has removed from the environment. They are kept
+// forever, because callers of `process_variable` may hold pointers to them.
 struct hidden_secrets {
   std::mutex guard;
   std::list<std::string> texts;
@@ -177,8 +177,8 @@ COLLS_ONCE void launcher_environment_reader::read_slurm() {
   cfg_.source = "Slurm's srun";
   const char* const tasks =
       env_.get("SLURM_STEP_NUM_TASKS") != nullptr ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
-  // These variables are also set in a batch script and in a shell of salloc, which are not ranks
-  // that srun has started. There, SLURM_STEP_ID is not set or has more than 8 digits.
+  // Slurm sets these variables also in batch scripts and in shells of salloc, which are not ranks.
+  // In such a process SLURM_STEP_ID is not set or has more than 8 digits.
   const std::string step = env_.text("SLURM_STEP_ID");
   const bool started = !step.empty() && step.size() < 9 && env_.get("SLURM_PROCID") != nullptr;
   if (!started) {
@@ -235,8 +235,8 @@ COLLS_ONCE void launcher_environment_reader::use_own_file(std::string job) {
   for (char& c : job) {
     if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.' && c != '-') c = '_';
   }
-  // The runtime directory of this user is preferred to /tmp, because no other user can create a
-  // directory with the job's name there.
+  // The runtime directory is preferred to /tmp, because only this user can create directories in
+  // it. In /tmp, another user could create a directory with the job's name first.
   const std::string user = std::to_string(::geteuid());
   const std::string runtime = "/run/user/" + user;
   const std::string parent = is_own_directory(runtime) ? runtime : "/tmp";

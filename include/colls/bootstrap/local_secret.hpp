@@ -19,15 +19,16 @@
 
 namespace colls {
 
-/// The message that the process with the store (the key-value service through which ranks find each
-/// other) sends to a process of the same user.
+/// The message that a `local_secret_server` sends to a client: the generated secret, or the reason
+/// why the message contains no secret.
 using local_secret_bytes = std::array<std::byte, 80>;
 
 /// A server that tells processes of this user the secret of the job. It listens on the local socket
-/// that accompanies a listener of the store. It answers with the generated secret, or says that the
-/// user has given the secret, that the job has none (`insecure`), or that this process has reached
-/// its limit on open files. It disconnects processes of other users without an answer. After 64
-/// such connections it pauses for 32 ms, so that other users cannot occupy the thread.
+/// that accompanies a listener of the store (the key-value service through which ranks find each
+/// other). It answers with the generated secret, or says that the user has given the secret, that
+/// the job has none (`insecure`), or that this process has reached its limit on open files. It
+/// disconnects processes of other users without an answer. After 64 such connections it pauses for
+/// 32 ms, so that other users cannot occupy the thread.
 class local_secret_server final : engine::watcher, engine::source {
  public:
   /// `key` must outlive the server.

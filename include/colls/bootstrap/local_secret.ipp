@@ -12,10 +12,10 @@
 
 namespace colls::detail {
 
-// The state in the message that answers a client: whether rank 0 has generated (drawn) a secret,
-// the user has given one, the job has none, or the server has no free descriptor. The layout of the
-// message is: magic (8 bytes), version (2 bytes), state (1 byte), 5 zero bytes, and the text of a
-// drawn secret (64 bytes).
+// The state that the server sends to a client. It says that the secret was generated (drawn), that
+// the user has given the secret, that the job has none, or that the server has no free descriptor.
+// The layout of the message is: magic (8 bytes), version (2 bytes), state (1 byte), 5 zero bytes,
+// and the text of a drawn secret (64 bytes).
 enum class secret_state : std::uint8_t { drawn = 1, given, none, no_descriptor };
 inline constexpr char secret_magic[8] = {'c', 'o', 'l', 'l', 's', 'k', 'e', 'y'};
 
@@ -35,8 +35,8 @@ COLLS_ONCE local_secret_bytes write_local_secret(const secret& key) {
   return message;
 }
 
-// Returns the address to which a client on this machine connects to reach a listener at
-// `listening`. Returns a loopback address if the listener listens on all addresses.
+// Returns the address at which a client on this machine reaches a listener. This is the address
+// `listening`, or a loopback address if `listening` stands for all addresses.
 COLLS_ONCE endpoint dialled_address(const endpoint& listening) {
   if (!listening.address().is_unspecified()) return listening;
   const auto loopback = listening.address().is_v6()

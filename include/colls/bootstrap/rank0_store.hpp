@@ -63,9 +63,10 @@ inline std::string explain_listen_error(const store_server& server, const endpoi
 }
 
 /// Opens the store on rank 0 and returns its server. Uses the socket `cfg.store_fd` if there is
-/// one. Otherwise listens at the first port that is free at all addresses of the host, so that no
-/// rank can connect to another program that has the port at one of these addresses. Sets `key` to
-/// the generated secret if one is needed. The arguments must outlive the task.
+/// one. Otherwise listens at the first port that no other program uses at any address of the host.
+/// Thus no rank can connect to another program by mistake. If `key` is empty and the store is
+/// reached only at loopback addresses, sets `key` to a generated secret. The arguments must outlive
+/// the task.
 inline task<std::shared_ptr<store_server>> host_store(engine& driver, const config& cfg,
                                                       const store_address& address,
                                                       const hello& local, secret& key,
@@ -134,10 +135,11 @@ inline std::string format_ranks(const std::vector<int>& ranks) {
   return ranks.size() > 16 ? text + " and " + std::to_string(ranks.size() - 16) + " more" : text;
 }
 
-/// Returns the error to report after this rank has waited for other ranks for the time `waited`.
-/// `present` has one character for each rank, which is '0' if the rank is missing. `on_loopback`
-/// says whether this rank reaches the store at a loopback address. `accept_error` is the reason why
-/// this process could not accept connections, or empty if it could.
+/// Returns the error of a rank that has waited in vain for other ranks. `waited` is the time since
+/// the wait began. `present` has one character for each rank, which is '0' if the rank is
+/// missing. `on_loopback` says whether this rank reaches the store at a loopback address.
+/// `accept_error` is the reason why this process could not accept connections, or empty if it
+/// could.
 inline failure missing_ranks_failure(const config& cfg, const std::string& present,
                                      time_point waited, bool on_loopback,
                                      const std::string& accept_error) {

@@ -29,9 +29,9 @@ class store_server final : authenticating_listener::handler, engine::source {
   ~store_server();
 
   /// Listens at `address`. If the port is 0, the system chooses one. May be called for several
-  /// addresses. At a loopback address, or if `address` stands for all addresses, also opens the
-  /// local socket that distributes the secret. A failure to open this socket is returned only if
-  /// the secret is a generated one, because ranks then have no other way to obtain it.
+  /// addresses. If `address` is a loopback address or stands for all addresses, also opens the
+  /// local socket that distributes the secret. Returns a failure to open this socket only if the
+  /// secret was generated, because ranks can obtain a generated secret only through this socket.
   std::error_code listen(const endpoint& address);
   /// Takes ownership of a socket that already listens, and accepts connections on it. Otherwise
   /// works like `listen`.
@@ -188,8 +188,8 @@ class store_server final : authenticating_listener::handler, engine::source {
   completion* drained_ = nullptr;
   time_point drain_deadline_ = never;
   task_group tasks_;
-  // Declared last and therefore destroyed first, because new clients arrive through these
-  // listeners.
+  // Declared last, so that it is destroyed first: no new client can arrive while the other members
+  // are destroyed.
   std::vector<std::unique_ptr<listening_address>> listening_;
 };
 

@@ -259,8 +259,8 @@ COLLS_ONCE task<detail::outcome> store_server::serve_requests(client& peer) {
 COLLS_ONCE task<> store_server::end_after_error(client& peer) {
   reply(peer, {.op = frame::opcode::bye}, {});
   peer.connection->set_deadline(engine_.now() + seconds);
-  // Reads the rest of the input, because closing a connection with unread data resets the
-  // connection, and then the last frame could be lost.
+  // Closing a connection with unread input resets the connection, and the frame `bye` could be
+  // lost. Therefore the rest of the input is read first.
   std::array<std::byte, 4096> rest{};
   for (detail::outcome more; more;) {
     std::size_t some = 0;

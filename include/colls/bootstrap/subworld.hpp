@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Functions that form a subworld, a further world that consists of some ranks of a world. The
-// caller exchanges the addresses of these ranks, so a subworld needs no store (key-value service).
+// Functions that form a subworld: a new world of some ranks of an existing world. The caller
+// exchanges the addresses of these ranks, so a subworld needs no store (key-value service).
 
 #include <colls/base/fingerprint.hpp>
 #include <colls/bootstrap/world_info.hpp>

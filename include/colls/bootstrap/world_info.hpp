@@ -3,7 +3,7 @@
 #pragma once
 
 // world_info: what a rank knows about its world after bootstrap. A node is a group of ranks that
-// can connect to each other by local sockets. A machine may run several nodes, such as containers.
+// can connect to each other by local sockets. A machine may have several nodes, such as containers.
 
 #include <colls/bootstrap/handshake.hpp>
 #include <colls/bootstrap/store.hpp>
@@ -59,15 +59,15 @@ struct world_info {
   bool shares_memory() const { return !(cfg.transport == "tcp"); }
   /// Opens the peer listener and, if ranks share memory, the local listener. Returns the error if
   /// the peer listener cannot be opened. If only the local listener cannot be opened, logs a
-  /// warning, and this rank shares no memory.
+  /// warning. This rank then shares no memory with other ranks.
   std::error_code listen();
 
   /// Returns the listening address of the rank `peer`. This object must outlive the task, and must
   /// not be moved before the task completes.
   task<endpoint> address_of(int peer) const;
   /// Performs the connecting side of the handshake with `peer`. Returns true if `peer` accepts the
-  /// connection, and false if `peer` already has another connection to this rank. Throws as `prove`
-  /// and `await_verdict` do.
+  /// connection, and false if `peer` already has another connection to this rank. Throws the
+  /// errors of `prove` and `await_verdict`.
   task<bool> authenticate(stream& connection, int peer) const;
 
   hello make_hello(connection_purpose purpose) const {
@@ -112,11 +112,11 @@ struct rank_info {
 /// such a world do not depend on the store after bootstrap.
 inline constexpr std::size_t max_address_book_size = 1024;
 
-/// Returns the text with which rank 0 describes the world to the other ranks. It has one line for
-/// each rank with the node of the rank, the machine of the node, the cores of the machine and, if
-/// there is an address book, the address of the rank.
+/// Returns the text with which rank 0 describes the world to the other ranks. The text has one line
+/// per rank. A line contains the rank's node, the node's machine, the machine's number of cores
+/// and, if there is an address book, the rank's address.
 std::string world_info_text(const world_info& info);
-/// Parses `text` into `result`. Returns false if the text is malformed or its world does not have
+/// Parses `text` into `result`. Returns false if the text is malformed or does not describe
 /// `result.size` ranks.
 bool parse_world_info(const std::string& text, world_info& result);
 

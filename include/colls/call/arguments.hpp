@@ -57,9 +57,9 @@ concept contiguous = requires(Range& data) {
 template <class Range>
 using pointee = std::remove_pointer_t<decltype(std::data(std::declval<Range&>()))>;
 
-/// Satisfied if `T`, the type of an argument that is passed by value, is a buffer or the pointer to
-/// which an array decays. Distinguishes a buffer from a reduction operation, which is also passed
-/// by value.
+/// Satisfied if `T`, the type of an argument passed by value, is a contiguous range or a pointer
+/// (such as an array that has decayed). Tells a buffer from a reduction operation where a call
+/// accepts both.
 template <class T>
 concept is_buffer_as_value =
     contiguous<T> || (std::is_pointer_v<T> && !std::is_function_v<std::remove_pointer_t<T>>);
@@ -211,7 +211,7 @@ class checks {
   }
 
   collective operation_;
-  std::optional<failure> failure_;  // half a kilobyte, left uninitialized in valid calls
+  std::optional<failure> failure_;  // takes half a kilobyte, uninitialized in valid calls
 };
 
 }  // namespace detail

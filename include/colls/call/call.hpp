@@ -125,8 +125,8 @@ class call_base : public operation_record, public recycled {
     if (static_cast<Call&>(*this).start_body(body_completion_)) notify(complete_body());
   }
 
-  /// Deletes the call. Called when the user destroys the handle. If the call is unfinished, it is
-  /// cancelled first. This revokes the communicator, unless the call is a point-to-point operation
+  /// Deletes the call. Called when the user destroys the handle. First cancels the call if it has
+  /// not ended. Cancelling revokes the communicator, unless the call is a point-to-point operation
   /// that no peer has matched.
   void abandon() noexcept {
     waiter_ = nullptr;
@@ -134,9 +134,9 @@ class call_base : public operation_record, public recycled {
     delete this;
   }
 
-  /// A function that returns whether no peer has matched this point-to-point operation, so that the
-  /// operation can be withdrawn without effect on any peer. Null for other operations, and until
-  /// the transport operation has been created.
+  /// A function that returns true if no peer has matched this point-to-point operation. The
+  /// operation can then be withdrawn without effect on any peer. The pointer is null for other
+  /// operations, and until the transport operation has been created.
   bool (*can_withdraw)(const call_base& self) = nullptr;
   void* transfer = nullptr;  // the transport operation, which `can_withdraw` examines
 
@@ -167,8 +167,8 @@ class call_base : public operation_record, public recycled {
     call_base& owner;
   };
 
-  // Posts `waiter`, if it is not null. Does not run it, because the run queue has not called this
-  // function.
+  // Posts `waiter`, if it is not null. Does not run `waiter` at once, because the caller is not the
+  // run queue.
   static void notify(completion* waiter) noexcept {
     if (waiter != nullptr) waiter->post();
   }

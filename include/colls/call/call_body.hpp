@@ -58,10 +58,9 @@ struct call_body {
     return in.data() != out.data() && op.is_plain();
   }
 
-  /// Runs an all_reduce or a scan with an algorithm that works in place. `in` is first copied to
-  /// `out`, where the algorithm then works. If the elements have to be converted, the algorithm
-  /// works in a buffer of the accumulate type instead. `ranks` is the number of ranks whose data
-  /// the result combines.
+  /// Runs an all_reduce or a scan with an algorithm that works in place. Copies `in` to `out` and
+  /// runs the algorithm on `out`. If the elements have to be converted, runs the algorithm on a
+  /// buffer of the accumulate type instead. The result combines the data of `ranks` ranks.
   [[gnu::always_inline]] static task<> in_place(
       const Channel& net, function_pointer<task<>(Channel, any_buffer, any_op)> algorithm,
       const any_buffer& in, const any_buffer& out, const reduction& op, int ranks) {
@@ -159,9 +158,10 @@ struct call_body {
   }
 
   /// Runs an all_reduce of several buffers as one operation. If `packed` is true, or if the
-  /// elements have to be converted, the buffers are copied into one vector, which is then reduced.
-  /// Otherwise the buffers are reduced in place and concurrently, and lanes keep their messages
-  /// apart. Packing is meant for small buffers.
+  /// elements have to be converted, copies the buffers into one vector and reduces this vector.
+  /// Otherwise reduces the buffers in place and concurrently. Each buffer then has its own lanes
+  /// (a lane is a part of the matching key), so that messages of different buffers do not match.
+  /// Packing is meant for small buffers.
   static task<> all_reduce_group(Channel net,
                                  function_pointer<task<>(Channel, any_buffer, any_op)> algorithm,
                                  std::vector<any_buffer> group, reduction op, bool packed) {

@@ -42,21 +42,21 @@ struct cached_call {
 class call_cache {
  public:
   struct entry {
-    fingerprint requested;  // with the algorithm that the caller pinned, not the final one
+    fingerprint requested;  // names the algorithm that the caller pinned, if any
     cached_call cached;
     const algorithm_info* algorithm = nullptr;
     bool is_frameless = false;
   };
 
-  /// Returns the entry of the last call of the same collective if that call had an equal request.
-  /// Otherwise returns null. Inlined so that the compiler can compare the fields of `requested`
-  /// without storing them first.
+  /// Returns the entry of the last call of the collective `requested.operation` if the fingerprint
+  /// of that call equals `requested`. Otherwise returns null. Inlined so that the compiler can
+  /// compare the fields of `requested` without storing them first.
   [[gnu::always_inline]] const entry* find_last(const fingerprint& requested) const {
     const entry& last = entries_[last_[static_cast<std::size_t>(requested.operation)]];
     return last.requested == requested ? &last : nullptr;
   }
-  /// Returns the entry of a call with an equal request, and makes it the entry that `find_last`
-  /// examines. Returns null if there is none.
+  /// Returns the entry with the fingerprint `requested`, and makes it the entry that `find_last`
+  /// examines. Returns null if there is no such entry.
   const entry* find(const fingerprint& requested) {
     for (std::size_t i = 0; i < max_entries; ++i) {
       if (entries_[i].requested != requested) continue;
@@ -97,7 +97,7 @@ class call_queue : public call_owner {
   const node_map& nodes() {
     return state_.nodes([&](int rank) { return host_of(rank); });
   }
-  /// Sets the network costs from which the times of algorithms are predicted in order to choose the
+  /// Sets the network costs. They are used to predict the times of algorithms and so to choose the
   /// fastest algorithm. The costs must be equal on all ranks. No call may be in flight.
   void set_costs(const network_cost& net) {
     const bool has_levels = net.far != link_cost{};
@@ -135,8 +135,8 @@ class call_queue : public call_owner {
   }
 
   /// Makes and numbers the call of a collective, and starts or defers it. `prepare(call)` makes the
-  /// body of the call. Returns an operation that has already failed if the communicator is not
-  /// usable.
+  /// body of the call. If the communicator is not usable, returns an operation that has already
+  /// failed.
   template <class Call, class Prepare>
   [[gnu::always_inline]] operation<typename Call::value_type> begin(const cached_call& cached,
                                                                     const options& opts,
@@ -148,8 +148,8 @@ class call_queue : public call_owner {
     std::unique_ptr<Call> holder(new_call);
     new_call->sequence = state_.take_sequence(cached.call_fingerprint, cached.record.hash);
     new_call->working_bytes = working_bytes;
-    // If an exception is thrown from here on, the handle of the call is destroyed, which revokes
-    // the communicator. Otherwise the peers would wait for the call with this sequence number.
+    // An exception that is thrown from here on destroys the handle of the call, and this revokes
+    // the communicator. Without the revocation, the peers would wait for this rank's call.
     const auto make_handle = [&] { return operation<T>(holder.release()); };
     try {
       enter(*new_call, opts);
@@ -246,8 +246,8 @@ class call_queue : public call_owner {
 
  private:
   // The limits on the number of collectives that run at the same time and on the size of their
-  // working memory. Calls beyond a limit are deferred and start in call order. The oldest call is
-  // never deferred, so ranks need not defer the same calls.
+  // working memory. Calls beyond a limit are deferred and start in call order. The oldest call
+  // always runs, so ranks that defer different calls cannot deadlock.
   static constexpr int max_running = 64;
   static constexpr std::size_t max_running_bytes = 32 << 20;
 
@@ -340,7 +340,7 @@ class call_queue : public call_owner {
   bool is_world_;
   int local_rank_ = -1;
   bool is_open_ = true;
-  call_base* first_deferred_ = nullptr;  // all collective calls from here on are deferred
+  call_base* first_deferred_ = nullptr;  // later collective calls are deferred too
   bool is_admitting_ = false;
   int running_ = 0;
   std::size_t running_bytes_ = 0;

@@ -17,14 +17,14 @@ namespace colls::detail {
 
 // ---- fingerprint and query
 
-/// Returns the part of the algorithm choice that the caller has pinned in `opts`. Fields that are 0
-/// are not pinned and are chosen later.
+/// Returns the part of the algorithm choice that the caller has pinned in `opts`. The fields that
+/// are not pinned are 0.
 inline algorithm_choice pinned_choice(const options& opts) {
   return {opts.algorithm, opts.segment, 0, opts.radix};
 }
 
-/// Writes an algorithm choice into the fingerprint `target`. `choice` is either complete or only
-/// the part that the caller has pinned.
+/// Writes `choice` into the fingerprint `target`. `choice` is either a complete algorithm choice or
+/// only the part that the caller has pinned.
 [[gnu::always_inline]] inline void set_choice(fingerprint& target, const algorithm_choice& choice) {
   target.algorithm = choice.id;
   target.segment = choice.segment;

@@ -130,8 +130,9 @@ class communicator {
   Transport& net() const { return core_->net(); }
   /// Returns the object that selects algorithms, which also contains the network costs.
   const colls::tuning& tuning() const { return core_->tuning(); }
-  /// Sets the network costs from which the times of algorithms are predicted, so that the fastest
-  /// one can be chosen. All ranks must pass equal costs. No operation may be in flight.
+  /// Sets the network costs. The communicator predicts the times of the algorithms from these costs
+  /// and chooses the fastest algorithm. All ranks must pass equal costs. No operation may be in
+  /// flight.
   void set_costs(const network_cost& net) { core_->set_costs(net); }
   /// Measures the costs of the network with messages between the ranks, which takes some
   /// milliseconds. Afterwards the measured costs decide which algorithms are chosen, on this
@@ -523,8 +524,9 @@ class communicator {
   /// Closes this rank's side of the communicator, which then accepts no more calls. This rank's
   /// unfinished operations fail with `errc::closed`. If one of them is a collective, the
   /// communicator is revoked. Otherwise, the operations of the peers continue. Closing the world
-  /// also closes its connections, once all outgoing data is written. The operation waits for the
-  /// peers at most until `deadline`. If no deadline is given, the timeout of the world applies.
+  /// communicator also closes its connections, once all outgoing data is written. The operation
+  /// waits for the peers at most until `deadline`. If no deadline is given, the timeout of the
+  /// world applies.
   operation<> close(time_span deadline = {});
 
   // ---- for `sync_wait(comm, task)`

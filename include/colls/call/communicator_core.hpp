@@ -18,8 +18,9 @@ class communicator;
 
 namespace detail {
 
-/// One rank's side of a communicator over a transport. Code that only makes calls does not need the
-/// complete type of the transport, because the definitions are in <colls/call/start_call.hpp>.
+/// One rank's side of a communicator over a transport. The member functions are defined in
+/// <colls/call/start_call.hpp>. If they are compiled separately, code that only makes calls does
+/// not need the complete type of the transport.
 ///
 /// In the functions below, `type` is the id of the element type. A list of offsets is empty if all
 /// blocks have equal length. Otherwise it has one more entry than there are ranks. A call copies
@@ -76,8 +77,8 @@ class core final : public call_queue {
                                            const options& opts);
   template <class Executor>
   operation<communicator<Transport>> dup(const Executor& executor, const options& opts);
-  /// Makes a communicator of the same ranks on the transport `net`, which moves its messages
-  /// through the transport of this communicator.
+  /// Starts an attach, which makes a communicator of the same ranks on the transport `net`. `net`
+  /// moves its messages through the transport of this communicator.
   template <class NewTransport>
   operation<communicator<NewTransport>> attach(std::shared_ptr<NewTransport> net,
                                                std::uint64_t shape, const options& opts);
@@ -90,17 +91,18 @@ class core final : public call_queue {
   void wake_driver() override;
   void call_ended(call_base& ended_call) noexcept override;
 
-  /// Chooses an algorithm and starts the call, or refuses the call. `make_fingerprint()` returns
-  /// the fingerprint of the request (see `fingerprint_of`). `body(call, channel, algorithm)`
-  /// returns the call's coroutine. If `is_plain` and the chosen algorithm is frameless (needs no
-  /// coroutine), `prepare(frameless_call)` is called instead of `body`.
+  /// Chooses an algorithm and starts the call. Refuses the call if `check` has failed or if no
+  /// algorithm can do the call. `make_fingerprint()` returns the fingerprint of the request (see
+  /// `fingerprint_of`). `body(call, channel, algorithm)` returns the call's coroutine. If
+  /// `is_plain` is true and the chosen algorithm is frameless (needs no coroutine),
+  /// `prepare(frameless_call)` is called instead of `body`.
   template <collective Coll, class MakeFingerprint, class MakeQuery, class Body, class Prepare>
   operation<> launch(const MakeFingerprint& make_fingerprint, const MakeQuery& make_query,
                      const options& opts, checks& check, std::size_t working_bytes,
                      const Body& body, bool is_plain, const Prepare& prepare);
   /// Returns the cache entry with the algorithm for a request. Chooses the algorithm if the cache
-  /// has no such entry. Returns null if `check` has failed. Called when the request differs from
-  /// the last request of the same collective.
+  /// has no such entry. If the call must be refused, makes `check` fail and returns null. Called
+  /// when the request differs from the last request of the same collective.
   template <class Table>
   const call_cache::entry* choose(const Table& table, const fingerprint& requested,
                                   const selection_query& query, const cost_model::pricing& price,

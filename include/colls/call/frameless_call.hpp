@@ -57,9 +57,8 @@ class frameless_call final : public call<void> {
     algorithm_->algo.finish(algorithm_->net, pending_->operation);
     frameless_call::destroy_body();
   }
-  // Returns false because the algorithm's `finish` still has to run after the transport operation
-  // has completed. `finish` must not run if the user has dropped the call, because the user may
-  // already have freed the buffers.
+  // Always returns false, because `take_result` calls the algorithm's `finish`, which accesses the
+  // user's buffers. If the user has dropped the call, the buffers may already be freed.
   bool is_body_done() const override { return false; }
   void destroy_body() noexcept override {
     pending_.reset();

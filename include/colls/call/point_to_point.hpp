@@ -35,7 +35,8 @@ struct point_to_point_body {
     co_await transfer;
   }
 
-  /// Returns the result of a receive that has ended, or throws its error.
+  /// Returns the result of a receive that has ended. Throws `error` if the receive has failed or
+  /// the message is not a whole number of elements.
   static received received_message(const recv_operation& transfer, const call_base& owner,
                                    mutable_bytes buffer, std::size_t element_size) {
     const std::error_code ec = transfer.result();
@@ -86,8 +87,8 @@ struct point_to_point_body {
     bool start(completion& done) { return transfer->start(done); }
     std::error_code result() { return transfer->result(); }
   };
-  /// An awaitable that waits until an operation has ended but does not take its result, so that an
-  /// error is not thrown. The awaiting coroutine then inspects the operation itself.
+  /// An awaitable that waits until an operation has ended, but does not throw if the operation has
+  /// failed. The awaiting coroutine can then inspect the operation.
   template <class Transfer>
   struct end_of {
     Transfer* transfer;

@@ -37,7 +37,8 @@ core<Transport>::~core() {
 template <class Transport>
 std::shared_ptr<std::byte> core<Transport>::allocate(std::size_t size) {
   if constexpr (std::is_same_v<transport_memory_t<Transport>, device_memory>) {
-    return net_->allocate(size != 0 ? size : 1);  // not 0, because null means too little memory
+    // At least one byte is requested, because null would mean that there is not enough memory.
+    return net_->allocate(size != 0 ? size : 1);
   } else if constexpr (shared_window_transport<Transport>) {
     return net_->allocate(size);
   } else {
@@ -53,9 +54,10 @@ template <class Transport>
 int core<Transport>::host_of(int rank) const {
   return net_->node_of(rank);
 }
-/// Polls the transport once. Called when the user asks whether an operation has ended. The user may
-/// compute next, so the driver is woken to write the remaining output to the peers. `net` is passed
-/// by value because the poll can destroy the object that called this function.
+/// Polls the transport once. Called when the user asks whether an operation has ended. If there was
+/// progress, wakes the driver to write the remaining output to the peers, because the user may
+/// compute for a long time before the next poll. `net` is passed by value because the poll can
+/// destroy the object that called this function.
 template <class Transport>
 void poll_once(const std::shared_ptr<Transport> net) {
   if (net->driver().poll()) net->wake_driver();

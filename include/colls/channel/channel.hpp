@@ -16,11 +16,11 @@
 
 namespace colls {
 
-/// The number of a lane that no algorithm uses, because no algorithm has that many lanes. If a peer
-/// has withdrawn its buffers because the operation failed there, a rank that still needs the
-/// buffers waits by a receive on this lane. The peer sends nothing on this lane, so the receive
-/// fails when the peer revokes the communicator. In a CUDA peer group, the waiting ranks also send
-/// on this lane.
+/// The number of the lane on which a rank waits for a revocation. No algorithm has so many lanes.
+/// If an operation fails on a peer, the peer first withdraws its buffers and then revokes the
+/// communicator. A rank that still needs the buffers posts a receive on this lane for a message
+/// that is never sent, so the receive fails when the revocation arrives. In a CUDA peer group, the
+/// waiting ranks also send messages on this lane, but the failed peer sends none.
 inline constexpr int unused_lane = 0x7f00;
 
 namespace detail {

@@ -46,9 +46,9 @@ class multi_send_recv_buffers {
     return result;
   }
 
-  /// Returns a copy of this description without messages for the ranks whose number is 0. `zeroth`
-  /// is the number of rank 0. The numbers of successive ranks lie `stride` bytes apart in memory,
-  /// and must outlive the result.
+  /// Returns a copy of this description that leaves out some messages. The caller has a number for
+  /// each rank. A rank has no message if its number is 0. `zeroth` is the number of rank 0. The
+  /// numbers of successive ranks lie `stride` bytes apart in memory, and must outlive the result.
   multi_send_recv_buffers where_nonzero(const std::uint64_t& zeroth, std::size_t stride) const {
     multi_send_recv_buffers result = *this;
     result.numbers_ = reinterpret_cast<const std::byte*>(&zeroth);

@@ -48,8 +48,8 @@ class receive_operation : posted_receive {
   std::error_code result() const { return ec; }
   std::size_t count() const { return received; }
   int source_rank() const { return source; }
-  /// Returns whether no message has matched this receive and no CTS (clear to send) was sent for
-  /// it.
+  /// Returns true if no message has matched this receive and this rank has sent no CTS (clear to
+  /// send) for this receive.
   bool untouched() const { return queued && !cleared; }
 
  private:

@@ -39,8 +39,8 @@ class queued_send : Outgoing {
     return net_.start(static_cast<Outgoing&>(*this));
   }
   std::error_code result() const { return this->ec; }
-  /// Returns whether no part of the message has left this rank and no CTS (clear to send) has
-  /// arrived for it.
+  /// Returns true if no part of the message has left this rank and no CTS (clear to send) for the
+  /// message has arrived.
   bool untouched() const { return this->is_untouched(); }
 
  private:

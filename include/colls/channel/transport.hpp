@@ -59,8 +59,8 @@ concept transport = requires(Transport& net, const message_key& key, const_bytes
 };
 
 /// A transport whose messages do not wake a sleeping peer at once. `net.wake_peers()` wakes the
-/// peers that this rank has written to. `wake_peers` is called before this rank stops polling, for
-/// example because it may compute next.
+/// peers that this rank has written to. This function is called before this rank stops polling, for
+/// example to compute.
 template <class Transport>
 concept waking_transport = transport<Transport> && requires(Transport& net) { net.wake_peers(); };
 
@@ -106,15 +106,15 @@ enum class readers { no_rank, one, all, all_to_reduce };
 /// `exposure(net, communicator)` is the owner's side of one operation:
 /// - `offset_for(peer, data)` exposes `data` to `peer`. It returns the offset of `data` in the
 ///   peer's view, or 0 if the peer cannot access `data`.
-/// - `address_for(peer, data, readers)` exposes memory of this rank that lies in no view, and that
-///   the peer reads by a system call. It returns the offset by which the peer reads `data`, or 0 if
-///   the peer cannot read this memory or if a message is faster.
+/// - `address_for(peer, data, readers)` exposes memory of this rank that lies in no view. The peer
+///   reads this memory by a system call. `address_for` returns the offset by which the peer reads
+///   `data`, or 0 if the peer cannot read the memory or if sending a message is faster.
 /// - `remote_key()` returns the key with which peers access the exposed buffers, or 0 if too many
 ///   keys are open.
 /// - `disable_reads(peer)` is called after the peer has failed to read. From then on `address_for`
 ///   returns 0 for that peer.
-/// - `complete()` is called after all peers have reported that they are done. It throws if a peer
-///   was stopped while it accessed the memory.
+/// - `complete()` is called after all peers have reported that they no longer access the buffers.
+///   It throws if a peer was stopped during an access.
 /// - The destructor closes the key. If `complete()` was not called, the destructor waits until no
 ///   peer accesses the buffers.
 ///
@@ -145,8 +145,8 @@ template <class Transport>
 concept multi_send_recv_transport =
     transport<Transport> && startable<typename Transport::multi_send_recv_operation>;
 
-/// A transport that moves its messages through another transport, `net.next_layer()`, and whose
-/// messages lie in a different kind of memory.
+/// A transport that moves its messages through another transport, `net.next_layer()`. The buffers
+/// of the two transports lie in different kinds of memory.
 template <class Transport, class NextLayer>
 concept layered_on = std::same_as<typename Transport::next_layer_type, NextLayer>;
 

@@ -13,9 +13,9 @@ namespace colls {
 
 class run_queue;
 
-/// The handler that runs when an operation has completed. The handler is one function pointer. Only
-/// the run queue of the thread runs handlers, so a handler never runs nested in the code that
-/// completed the operation. The destructor takes the completion off the queue.
+/// The handler that runs when an operation has completed. The handler is one function pointer.
+/// `post` only puts the handler on the run queue of the thread, so the handler never runs nested in
+/// the code that calls `post`. The destructor takes the completion off the queue.
 class completion {
  public:
   using function = void (*)(completion&) noexcept;
@@ -27,8 +27,8 @@ class completion {
   completion& operator=(const completion&) = delete;
   ~completion() { withdraw(); }
 
-  /// Sets the handler and the queue. The queue is that of `parent`, which is the completion of the
-  /// operation or coroutine that waits for this completion.
+  /// Sets the handler, and sets the queue to the queue of `parent`. Usually, `parent` is the
+  /// completion of the operation or coroutine that contains this completion.
   void bind(function handler, const completion& parent) {
     handler_ = handler;
     queue_ = parent.queue_;
@@ -81,8 +81,8 @@ struct yield {
 
 /// A condition that no event announces, such as the value of memory that a device writes. A run
 /// queue that watches a condition polls the condition whenever the queue runs. While a queue
-/// watches any condition, the queue's driver (the event loop of a wait) does not sleep, except for
-/// short naps if ranks outnumber cores.
+/// watches any condition, the queue's driver (the event loop that runs the queue) does not sleep,
+/// except for short naps if ranks outnumber cores.
 class polled_condition {
  public:
   polled_condition() = default;
@@ -187,8 +187,8 @@ class run_queue {
   bool is_watching() const { return first_condition_ != nullptr; }
 
  private:
-  // The `poll` of a condition only posts completions, so nothing but this loop changes the list
-  // meanwhile.
+  // `poll` only posts completions and does not change the list of conditions. Therefore `following`
+  // stays valid during the call.
   void poll_conditions() noexcept {
     for (polled_condition* condition = first_condition_; condition != nullptr;) {
       polled_condition* const following = condition->next_;

@@ -69,8 +69,8 @@ class frame_cache {
   struct block {
     block* next;
   };
-  // This function is not inlined because g++ 12 would warn that malloc and operator delete do not
-  // match.
+  // This function is not inlined, because g++ 12 would otherwise warn that malloc and operator
+  // delete do not match.
   [[gnu::noinline]] static void* allocate_new(std::size_t size) {
     void* const memory = std::malloc(size);
     if (memory == nullptr) throw std::bad_alloc();
@@ -80,8 +80,7 @@ class frame_cache {
   static constexpr std::size_t granule = 64;
   static constexpr std::size_t classes = 129;
 
-  // These functions let AddressSanitizer report an access to a block that was freed and is in the
-  // cache, as it does for a block that was freed to the heap.
+  // These functions let AddressSanitizer report accesses to freed blocks that are in the cache.
 #if defined(COLLS_ASAN)
   static void poison(void* memory, std::size_t size) { __asan_poison_memory_region(memory, size); }
   static void unpoison(void* memory, std::size_t size) {
@@ -101,9 +100,8 @@ class frame_cache {
   bool closed_ = false;
 };
 
-// Returns the cache of the calling thread. The function is not inlined because a compiler might
-// otherwise keep the address of the thread_local variable across a suspension point, after which
-// the coroutine may run on another thread.
+// Returns the cache of the calling thread. The function is not inlined, because a coroutine may
+// resume on another thread, and the compiler might keep using the cache of the first thread.
 [[gnu::noinline]] inline frame_cache& this_thread_frames() {
   static thread_local frame_cache cache;
   return cache;

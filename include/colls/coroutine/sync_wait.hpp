@@ -9,12 +9,11 @@
 
 namespace colls {
 
-/// The event loop that `sync_wait` runs until the operation completes. `poll` moves bytes, runs the
-/// queue of completions and returns whether anything happened. `idle` is called after a poll that
-/// has found nothing to do. Its argument is the number of such polls in a row. It may spin, yield
-/// or sleep until a poll can make progress. `sync_wait` calls `enter` when it begins and `leave`
-/// when it ends. In between, the driver need not run itself on its executor, because `sync_wait`
-/// polls it.
+/// The event loop that `sync_wait` runs until the operation completes. `poll` transfers data, runs
+/// the queue of completions and returns whether anything happened. `sync_wait` calls `idle(n)`
+/// after `n` polls in a row have found nothing to do. `idle` may spin, yield or sleep until a poll
+/// can make progress. `sync_wait` calls `enter` when it begins and `leave` when it ends. Between
+/// these two calls `sync_wait` polls the driver, so the driver need not run on its executor.
 template <class Driver>
 concept driver = requires(Driver& driver, unsigned idle_polls) {
   { driver.queue() } -> std::same_as<run_queue&>;

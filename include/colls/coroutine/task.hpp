@@ -43,7 +43,7 @@ decltype(auto) unwrap_result(Operation& operation) {
   }
 }
 
-/// The completion that resumes a coroutine. Each operation that the coroutine awaits posts it.
+/// The completion that resumes a coroutine. Posted by the operations that the coroutine awaits.
 struct resumption : completion {
   std::coroutine_handle<> coroutine;
 

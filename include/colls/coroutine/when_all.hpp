@@ -44,9 +44,9 @@ class join : public completion {
 
  private:
   completion* done_ = nullptr;
-  // The number of started parts that have not completed, plus one until all parts have started.
-  // Without the extra one, the count could reach 0 too early: a part may run the queue while it
-  // starts, so that all parts started before it complete.
+  // The number of started parts that have not completed, plus one until all parts have started. The
+  // extra one keeps the count above 0 if all earlier parts complete while the next part starts,
+  // which is possible because a part may run the queue while it starts.
   int pending_ = 1;
 };
 

@@ -189,15 +189,15 @@ class access_guard {
   }
   /// Tells how long `revoke` waits for active peers. With `while_alive`, `revoke` waits as long as
   /// the processes of these peers live and are not stopped, because a shared GPU may take any time
-  /// for work that has begun. With `one_second`, `revoke` waits about one second, which suits
-  /// memory that the caller can keep if a peer may still access it.
+  /// for work that has begun. With `one_second`, `revoke` gives up after about one second. This
+  /// suits callers that need not free the memory when `revoke` returns false.
   enum class wait_policy : std::uint8_t { while_alive, one_second };
 
   /// Closes the epoch of an operation that did not complete. Then waits, for each active peer,
   /// until the peer has left or has done its work, or until the peer's process has ended. Returns
-  /// false if a peer may still access the memory when the wait ends. The caller must first wait for
-  /// its own accesses to peers' memory (`ipc_peers::quiesce`), because the peers may be waiting for
-  /// these accesses in their own `revoke`.
+  /// false if a peer may still access the memory when the wait ends. Before calling `revoke`, the
+  /// caller must wait until its own accesses to peers' memory are done (`ipc_peers::quiesce`),
+  /// because the peers may be waiting for these accesses in their own `revoke`.
   bool revoke(std::uint64_t epoch, wait_policy policy = wait_policy::while_alive) {
     return revoke(epoch, policy, [](int, std::uint32_t) { return false; });
   }
@@ -262,10 +262,10 @@ class access_guard {
   int fd_;
   mapped_guard_page mapping_;
   std::uint64_t last_epoch_ = 0;
-  std::vector<char> is_late_;  // for each rank, whether `revoke` has waited for it in vain
+  std::vector<char> is_late_;  // for each rank, whether the last wait for it was in vain
 };
 
-/// The guard of another rank, whose page is mapped so that this rank can enter and leave the guard.
+/// The guard of another rank, mapped into this process so that this rank can enter and leave it.
 class access_guard_view {
  public:
   access_guard_view() = default;

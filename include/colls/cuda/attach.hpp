@@ -40,8 +40,8 @@ inline const char* usage_error(stream_ref stream, int device) {
   return actual == device ? nullptr : colls::detail::other_devices_stream;
 }
 
-/// Makes a communicator of the same ranks as `comm`, whose calls take a `device_span` in the memory
-/// of `device`:
+/// Makes a communicator that has the same ranks as `comm`. Its calls take a `device_span` in the
+/// memory of `device`:
 ///
 ///     auto gpu = co_await colls::cuda::attach<colls::cuda::staged>(world, device);
 ///     co_await gpu.all_reduce(colls::device_span{weights, n});
@@ -49,8 +49,8 @@ inline const char* usage_error(stream_ref stream, int device) {
 /// `Model` (`staged`, `cuda_ipc` or `nccl`, each in a header of its own) decides how data is moved
 /// and reduced. `settings` must be equal on all ranks. The work of a call on the new communicator
 /// begins after the work that was enqueued on the stream `options.stream` before the call was made.
-/// The default is the default stream of the device. The work is done when the call has been
-/// awaited. Fails with `errc::no_device` if there is no device with this number.
+/// `options.stream` defaults to the default stream of the device. The work is done when the call
+/// has been awaited. Fails with `errc::no_device` if there is no device with this number.
 ///
 /// Calls and awaits leave the thread's current device unchanged if the process has already used
 /// that device. Otherwise they make `device` the current device. Therefore a program that uses

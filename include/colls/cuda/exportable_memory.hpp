@@ -85,12 +85,11 @@ class mapped_physical {
   bool is_mapped_ = false;
 };
 
-/// Device memory that the process that allocates it can export to other processes. All functions
-/// are thread-safe.
+/// Device memory that this process can export to other processes. All functions are thread-safe.
 class exportable_memory {
  public:
-  /// Tells which streams use the memory. Streams of the user may still have work on the memory when
-  /// it is freed. Streams of colls have completed such work by then.
+  /// Tells which streams use the memory. The user's streams may still be using the memory when the
+  /// last pointer to it is destroyed. The streams of colls are never using it at that time.
   enum class usage : std::uint8_t { user_streams, own_streams };
 
   /// Allocates at least `size` bytes in the memory of `device`, with undefined contents. The memory
@@ -145,9 +144,9 @@ class exportable_memory {
     allocation = {candidate.mapping_.data(), candidate.mapping_.size(), candidate.number_};
     return true;
   }
-  /// Creates a descriptor of the allocation that has this base address and number, calls `use(fd)`
-  /// with the descriptor, and then closes it. Does nothing if that allocation has been freed or if
-  /// no descriptor can be created.
+  /// Creates a descriptor of the allocation with the address `base` and the number `number`, calls
+  /// `use(fd)` with the descriptor, and then closes the descriptor. Does nothing if that allocation
+  /// has been freed or if no descriptor can be created.
   template <class Use>
   static void use_descriptor(std::uint64_t base, std::uint64_t number, const Use& use) {
     registry& all = instances();
@@ -184,7 +183,7 @@ class exportable_memory {
   }
 
   usage usage_ = usage::user_streams;
-  std::vector<int> devices_;  // the devices that may access the memory, beginning with its own
+  std::vector<int> devices_;  // all devices that may access the memory; the first one contains it
   std::uint64_t number_ = 0;
   std::uintptr_t address_ = 0;
   physical_memory memory_;  // kept, so that `use_descriptor` can export the memory

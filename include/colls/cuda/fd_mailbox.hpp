@@ -110,7 +110,7 @@ class fd_mailbox {
     }
   }
   /// Receives the one message of a connection and puts it in `messages_` if it is valid. Returns
-  /// false if the connection has to be kept, because its message has not arrived yet.
+  /// false if the message has not arrived yet. The caller must then keep the connection.
   bool try_receive(const colls::detail::descriptor& connection) {
     message received;
     const ssize_t size = colls::detail::receive_bytes_with_descriptor(

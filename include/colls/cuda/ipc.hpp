@@ -36,8 +36,8 @@ class ipc_transport : public staged_transport<Host> {
         groups_(std::make_unique<peer_groups>(*peers_)) {}
 
   ipc_peers& peers() const { return *peers_; }
-  /// Allocates device memory and fills it with zeros. If CUDA supports this, other ranks may keep
-  /// the memory mapped after this rank has freed it.
+  /// Allocates device memory and fills it with zeros. Other ranks may keep the memory mapped after
+  /// this rank has freed it, but only if CUDA supports such mappings.
   std::shared_ptr<std::byte> allocate(std::size_t size) {
     std::shared_ptr<std::byte> memory =
         peers_->allocate(size, exportable_memory::usage::user_streams);
@@ -64,8 +64,7 @@ struct transport_memory<cuda::ipc_transport<Host>> {
 
 namespace detail {
 
-/// The table of algorithms, which is the table of the template parameter `Host`, because staged
-/// calls run the algorithms of `Host`.
+/// The table of algorithms of the transport `Host`. Staged calls run these algorithms.
 template <class Host>
 struct algorithm_table<basic_channel<cuda::ipc_transport<Host>>>
     : algorithm_table<basic_channel<Host>> {};
@@ -281,8 +280,9 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
            net.nodes().nodes() == 1;
   }
 
-  /// Returns the peer group (peer_group.hpp) that can perform the reduction without a preceding
-  /// exchange of messages. Returns null on all ranks if the reduction has to run in another way.
+  /// Returns the peer group (peer_group.hpp) with which the ranks should try to reduce. Once it is
+  /// set up, the group can reduce without exchanging messages first. Returns null on all ranks if
+  /// the reduction has to run in another way.
   static cuda::peer_group* peer_group_for(const channel& net, const any_buffer& data,
                                           const reduction& op) {
     if (op.run_one_shot_on_device == nullptr || net.size() < 2 || !reaches_all(net)) return nullptr;
@@ -348,11 +348,11 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
     return is_long ? cuda::ring_use::between_nodes : cuda::ring_use::never;
   }
 
-  /// Performs a call as an `ipc_operation`: runs `work(operation)` on all workers or, if `ring_op`
-  /// is not null and all ranks permit it, reduces by `*ring_op` in the ring. The work begins when
-  /// all ranks' streams have done the work that was enqueued before the call. `is_suitable` says
-  /// whether the operation can use this rank's buffers. Returns false on all ranks if the call was
-  /// not performed and has to be staged.
+  /// Performs a call as an `ipc_operation`. If `ring_op` is not null and all ranks permit the ring,
+  /// reduces in the ring with `*ring_op`. Otherwise calls `work(operation)` on each worker. The
+  /// operation begins when all ranks' streams have done the work enqueued before the call.
+  /// `is_suitable` says whether the operation can use this rank's buffers. Returns false on all
+  /// ranks if the call was not performed and has to be staged.
   template <class Work>
   static task<bool> run_in_place(channel net, any_buffer in, any_buffer out, const Work& work,
                                  bool is_suitable = true, const reduction* ring_op = nullptr) {
@@ -367,8 +367,8 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
     if (requires_ring && ring != cuda::ring_use::always) co_return false;
     ipc_operation operation(host, peers, bytes(in), bytes(out), is_suitable, ring);
     co_await preceding->followed(*net.record().communicator);
-    // The caller's stream has done its earlier work. What the call does next, such as staging this
-    // buffer, therefore has to wait only for the work stream.
+    // The caller's stream has now done the work that was enqueued before the call. Therefore the
+    // rest of the call, for example staging, has to wait only for the work stream.
     net.record().stream = peers.work_stream().ref();
     if (!co_await operation.begin()) co_return false;
     if (cuda::uses_ring(operation.infos())) {
@@ -413,8 +413,8 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
                      parts.count(source) * element);
     }
   }
-  /// Enqueues the reduction of this worker's share of the `count` elements over the inputs of all
-  /// ranks. The result is written to the outputs of the ranks in `outputs`.
+  /// Enqueues work that reduces this worker's share of the `count` elements of all inputs and
+  /// writes the result to the outputs of the ranks in `outputs`.
   static void sum(ipc_operation& operation, const reduction& op, int ranks, std::size_t count,
                   const std::vector<int>& outputs) {
     const partition parts(count, operation.workers());
@@ -424,10 +424,10 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
     operation.fold(op, inputs(operation, ranks, offset), outs,
                    parts.count(operation.worker_index()), ranks);
   }
-  /// Enqueues the computation of this worker's share of the elements of every rank's prefix (the
-  /// result of a scan or exscan). The prefixes are inclusive if `first` is 0 and exclusive if
-  /// `first` is 1. The prefix of the highest rank is computed first, because a prefix may overwrite
-  /// the input of its rank, which the prefixes of lower ranks do not need.
+  /// Enqueues the computation of each rank's prefix (the result of a scan or exscan), for this
+  /// worker's share of the elements. The prefixes are inclusive if `first` is 0 and exclusive if
+  /// `first` is 1. The highest rank comes first, because its prefix may overwrite its input, and no
+  /// prefix of a lower rank needs that input.
   static void prefixes(ipc_operation& operation, const reduction& op, int ranks, std::size_t count,
                        int first) {
     const partition parts(count, operation.workers());
@@ -449,7 +449,7 @@ namespace colls::cuda {
 /// A model for `attach` with which up to 8 ranks of one machine access each other's device memory
 /// directly. The ranks are on one GPU, or on several GPUs that can access each other's memory. The
 /// ranks share memory of `allocate` by file descriptors, and memory of cudaMalloc by CUDA IPC
-/// handles; threads of one process use pointers. Kernels reduce in rank order, except in the ring.
+/// handles. Ranks in one process use pointers. Kernels reduce in rank order, except in the ring.
 /// No data is sent in messages, so `options.wire` has no effect.
 ///
 /// If the ranks cannot map each other's memory, a call is staged in the pieces that the settings

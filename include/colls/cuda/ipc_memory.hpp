@@ -71,7 +71,7 @@ class handle_cache {
 /// A cache of the mappings of allocations of other processes. A mapping that is not in use is
 /// closed in three cases: the process that owns the allocation describes another allocation at the
 /// same address, another allocation of that process cannot be opened, or too many allocations are
-/// mapped and this one was used least recently.
+/// mapped and this mapping was used least recently.
 class mapped_memory {
  public:
   struct mapping {

@@ -12,9 +12,9 @@
 
 namespace colls::cuda {
 
-/// One rank's part in one operation. The destructor ensures that no peer accesses this rank's
-/// buffers any more and that this rank accesses no peer's buffers, even if the operation has
-/// failed. Logs a warning if a peer may still access this rank's buffers.
+/// One rank's part in one operation. If the operation did not complete, the destructor waits until
+/// this rank accesses no peer's buffers and no peer accesses this rank's buffers. It logs a warning
+/// if it stops waiting while a peer may still access this rank's buffers.
 template <channel Channel>
 class ipc_operation {
  public:
@@ -106,8 +106,8 @@ class ipc_operation {
         throw;
       }
     }
-    // The guards, in which this rank records its accesses to the memory of peers, are not left here
-    // if `quiesce` was called in the meantime, because `quiesce` leaves all guards.
+    // If `quiesce` was called in the meantime, it has already left the guards, in which this rank
+    // records its accesses to the memory of peers.
     if (quiesce_count == peers_.quiesce_count()) leave_all_guards();
     if (is_open) co_return;
     // The operation has failed on a peer, which has therefore closed its epoch. The peer will
@@ -126,7 +126,7 @@ class ipc_operation {
   const Channel& net() const { return net_; }
   const std::vector<peer_info>& infos() const { return infos_; }
 
-  /// Returns the rank that works for `rank`, which is the first rank on the same GPU.
+  /// Returns the rank that works for `rank`, namely the first rank on the GPU of `rank`.
   int worker_for(int rank) const {
     int first = 0;
     while (!(infos_[index(first)].gpu == infos_[index(rank)].gpu)) ++first;
@@ -185,7 +185,7 @@ class ipc_operation {
   task<> exchange(int lane, const_bytes local, std::byte* all) {
     const std::uint64_t before = net_.record().bytes;
     co_await multi_send_recv::exchange_with_all(net_.lane(lane), local, all);
-    net_.record().bytes_in_place += net_.record().bytes - before;  // these bytes are not user data
+    net_.record().bytes_in_place += net_.record().bytes - before;  // not counted as copied data
   }
 
   task<> exchange_access(int lane, std::vector<access>& accesses) {

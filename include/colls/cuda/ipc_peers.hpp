@@ -18,12 +18,13 @@
 
 namespace colls::cuda {
 
-/// The maximum number of ranks that can access each other's device memory. A kernel cannot have
-/// more inputs.
+/// The maximum number of ranks that can access each other's device memory. A kernel has at
+/// most this many inputs.
 inline constexpr int max_ipc_ranks = 8;
 
-/// Tells whether a call may use the ring (ipc_ring.hpp): never, only if the ring reduces the
-/// traffic between NUMA nodes, or always. If ranks have different values, the least value applies.
+/// Tells when a call uses the ring (ipc_ring.hpp): never, only if the ring reduces the traffic
+/// between NUMA nodes, or always. If the ranks have different values, the smallest value applies to
+/// all ranks.
 enum class ring_use : std::int64_t { never, between_nodes, always };
 
 /// The message with which each rank describes itself and its buffers to all other ranks before any
@@ -76,10 +77,10 @@ class ipc_peers {
   /// Returns the stream that does the work of all calls. This stream waits for no other stream.
   stream& work_stream() { return work_stream_; }
   cuda::access_guard& own_guard() { return guard_; }
-  /// Closes the epoch of an operation that did not complete, and waits until no peer accesses the
-  /// memory that the operation exposed. The wait does not depend on the peers' programs, because
+  /// Closes the epoch of an operation that did not complete. Then waits until no peer accesses the
+  /// memory that the operation exposed. The peers' programs need not do anything for this, because
   /// the accesses are work of streams, which the GPU completes in any case. Returns false if a peer
-  /// may still access the memory, for example because its process is stopped.
+  /// may still access the memory, for example because the peer's process is stopped.
   bool revoke(std::uint64_t epoch) {
     const auto has_reached = [this](int rank, std::uint32_t value) {
       const auto found = guards_.find(rank);
@@ -95,8 +96,8 @@ class ipc_peers {
     for (auto& [rank, theirs] : guards_) theirs.leave_all(rank_);
     ++quiesce_count_;
   }
-  /// Returns the number of calls of `quiesce`. If this number has grown since an operation entered
-  /// guards, `quiesce` has already left these guards for the operation.
+  /// Returns the number of calls of `quiesce` so far. If this number has grown since an operation
+  /// entered the guards of its peers, `quiesce` has already left these guards.
   std::uint64_t quiesce_count() const { return quiesce_count_; }
   int rank() const { return rank_; }
   std::uint64_t process() const { return process_; }
@@ -135,9 +136,9 @@ class ipc_peers {
     return view ? &view : nullptr;
   }
 
-  /// Allocates device memory with undefined contents that other ranks can map by a descriptor. If
-  /// descriptors are not supported, logs a warning and allocates memory that other ranks can map by
-  /// a CUDA IPC handle. Throws if there is not enough memory.
+  /// Allocates device memory with undefined contents, which other ranks can map by a file
+  /// descriptor. If CUDA does not support such descriptors, logs a warning and allocates memory
+  /// that other ranks can map by a CUDA IPC handle. Throws if there is not enough memory.
   std::shared_ptr<std::byte> allocate(std::size_t size, exportable_memory::usage kind) {
     const on_device device_guard(work_stream_.device());
     if (exports_) {
@@ -155,8 +156,8 @@ class ipc_peers {
     const auto buffer = std::make_shared<device_buffer<std::byte>>(size);
     return {buffer, buffer->data()};
   }
-  /// Makes all later calls of `allocate` use cudaMalloc. The first call logs the reason as a
-  /// warning.
+  /// Makes all later calls of `allocate` use cudaMalloc. Logs `reason` in a warning, unless this
+  /// function has been called before.
   void stop_exporting(const char* reason) {
     if (!std::exchange(exports_, false)) return;
     log_warn("rank %d shares what it allocates by handles of CUDA's IPC, not by descriptors: %s",
@@ -230,8 +231,8 @@ class ipc_peers {
   }
 
   /// Logs why the data of the operation in `record`, and of similar operations, is staged, that is,
-  /// copied through host memory. `rank` is the rank whose memory cannot be mapped. Logs only the
-  /// first time that it is called.
+  /// copied through host memory. `rank` is the rank whose memory cannot be mapped. Only the first
+  /// call logs anything.
   void log_refusal(const operation_record& record, int rank, const refusal& refused) {
     if (std::exchange(refusal_logged_, true)) return;
     log_warn(

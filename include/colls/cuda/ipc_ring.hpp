@@ -19,12 +19,12 @@ namespace colls::cuda {
 /// costs a kernel launch, a wait and a message.
 inline constexpr std::size_t min_ring_bytes = 4 << 20;
 
-/// Returns whether the ring is used by the operation for which the ranks have sent `infos`. The
-/// result is equal on all ranks. Each rank must have a GPU of its own. In addition, all ranks must
-/// have pinned (selected) the ring, or three conditions must hold: all ranks permit the ring, the
-/// links between GPUs differ in performance, and at least two NUMA nodes have two or more ranks.
-/// The last condition is needed because a ring saves no traffic to and from a node with a single
-/// rank.
+/// Returns whether an operation uses the ring. `infos` are the messages that the ranks have sent
+/// for this operation. All ranks get the same result. Returns false if there is only one rank, if
+/// two ranks share a GPU, or if any rank has `ring_use::never`. Otherwise, returns true in two
+/// cases: all ranks have `ring_use::always`, or the links between GPUs differ in performance and at
+/// least two NUMA nodes have two or more ranks each. A ring saves no traffic to and from a node
+/// with a single rank.
 inline bool uses_ring(const std::vector<peer_info>& infos) {
   ring_use use = ring_use::always;
   bool links_differ = false;
@@ -54,8 +54,8 @@ inline std::vector<int> ring_order(const std::vector<peer_info>& infos) {
   return order;
 }
 
-/// One rank's part in an all_reduce by the ring. `begin` of the operation that is passed to the
-/// constructor must have returned true.
+/// One rank's part in an all_reduce by the ring. The object is constructed from an `ipc_operation`
+/// that has begun, that is, its `begin` has returned true.
 template <channel Channel>
 class ipc_ring {
  public:
@@ -69,8 +69,9 @@ class ipc_ring {
   ipc_ring(const ipc_ring&) = delete;
 
   /// Performs the all_reduce. Divides the vector into pieces that are reduced concurrently, so that
-  /// the device works on one piece while the ranks exchange messages about another piece. A piece
-  /// contains a segment of each rank's chunk. `stage` determines the number of pieces.
+  /// the device works on one piece while the ranks exchange messages about another piece. Each rank
+  /// has a chunk of the vector, and a piece contains a segment of every chunk. `stage` determines
+  /// the number of pieces.
   template <class Staging>
   task<> run(const Staging& stage) {
     const int pieces = stage.pieces(parts_.longest() * op_.storage_size);
@@ -82,7 +83,7 @@ class ipc_ring {
   }
 
  private:
-  static constexpr int first_lane = 8;  // `ipc_operation` uses the lanes (message streams) below
+  static constexpr int first_lane = 8;  // `ipc_operation` uses lower lanes (message streams)
 
   int rank_at(int position) const {
     return order_[static_cast<std::size_t>(position) % order_.size()];
@@ -96,8 +97,7 @@ class ipc_ring {
     const int next = rank_at(position_ + 1);
     const mutable_bytes empty;
     for (int step = 1; step < 2 * ranks - 1; ++step) {
-      // Waits for the previous rank, because this step reads what that rank has written in the step
-      // before.
+      // Waits for the previous rank, because this step reads what that rank wrote in `step - 1`.
       if (step > 1) co_await when_all(lane.send(next, empty), lane.recv(previous, empty));
       const auto work = [&](ipc_operation<Channel>& operation) {
         const int chunk = (position_ + 2 * ranks - step - 1) % ranks;

@@ -90,16 +90,16 @@ class host_registration {
 };
 
 /// A list of unused values that are kept for later use. `take` prefers the value that was given
-/// back last. It also destroys values that have stayed unused during the last `max_age` calls of
-/// `take` and that can be destroyed. As a result, the list does not keep many more values than were
-/// recently in use at the same time.
+/// back last. `take` also destroys old values, which have not been used during the last `max_age`
+/// calls of `take`. Therefore the list does not keep many more values than were recently in use at
+/// the same time.
 template <class T>
 class free_list {
  public:
   static constexpr std::uint64_t max_age = 1024;
 
-  /// Returns an unused value for which `fits(value)` is true. Returns `make()` if there is none.
-  /// `can_destroy(value)` says whether an old value may be destroyed now.
+  /// Returns an unused value for which `fits(value)` is true, or `make()` if there is none.
+  /// Destroys an old value only if `can_destroy(value)` is true.
   template <class Fits, class CanDestroy, class Make>
   T take(const Fits& fits, const CanDestroy& can_destroy, const Make& make) {
     ++now_;

@@ -3,7 +3,7 @@
 #pragma once
 
 // nccl: the model `nccl` (a template argument of `attach`), which performs collectives on device
-// memory by NCCL. If NCCL does not support a reduction, it only moves the data, and kernels of
+// memory by NCCL. If NCCL does not support a reduction, NCCL only moves the data, and kernels of
 // colls reduce the data.
 
 #include <colls/algorithm/table.hpp>
@@ -13,8 +13,8 @@
 
 namespace colls::cuda {
 
-/// The element type and the operation of NCCL that perform a reduction. `is_known` is false if NCCL
-/// does not support the reduction.
+/// The element type and the operation of NCCL that correspond to a reduction of colls. `is_known`
+/// is false if NCCL does not support the reduction.
 struct nccl_reduction {
   bool is_known = false;
   nccl_api::type type{};
@@ -30,7 +30,7 @@ constexpr nccl_reduction nccl_reduction_of(std::uint32_t type, std::uint32_t op)
                                      type_id<double>(),       type_id<bfloat16>()};
   constexpr std::uint32_t ops[] = {plus::op_number, multiplies::op_number, maximum::op_number,
                                    minimum::op_number, average::op_number};
-  constexpr int integers = 6;  // number of integer types; NCCL rounds their averages differently
+  constexpr int integers = 6;  // number of integer types; NCCL rounds their averages unlike colls
   for (int t = 0; t < static_cast<int>(std::size(types)); ++t) {
     for (int o = 0; o < static_cast<int>(std::size(ops)); ++o) {
       if (types[t] != type || ops[o] != op) continue;
@@ -81,8 +81,9 @@ template <class Host>
 struct point_to_point_body<cuda::nccl_transport<Host>>
     : point_to_point_body<cuda::staged_transport<Host>> {};
 
-/// The implementations of the collectives. The calls of a communicator enqueue their work in the
-/// order of the calls. A call completes when its stream has done the work of the call.
+/// The implementations of the collectives. The calls on a communicator enqueue their work on
+/// streams in the order in which the calls are made. A call completes when its stream has done its
+/// work.
 template <class Host>
 struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
   using channel = basic_channel<cuda::nccl_transport<Host>>;
@@ -93,8 +94,8 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
   static bool needs_no_copy(any_buffer, any_buffer, const reduction&) { return false; }
 
   /// Performs a barrier by messages on the transport `Host`. Like every other call, a barrier
-  /// creates NCCL's communicator if there is none yet, and waits for the work that the caller's
-  /// stream already has.
+  /// creates NCCL's communicator if there is none yet, and waits for the work that is already
+  /// enqueued on the caller's stream.
   static task<> barrier(channel net) {
     const auto work = [net](nccl_call&) -> task<> {
       const host_channel host = net;
@@ -421,8 +422,8 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
     co_await call.accepted();
   }
 
-  /// Performs a scan or an exscan. For one chunk of the vector, each rank computes the prefixes of
-  /// all ranks (their results), and then sends every rank its prefix.
+  /// Performs a scan or an exscan. Each rank computes the results of all ranks for one chunk of the
+  /// vector, and then sends the result of each other rank to that rank.
   static task<> prefixes(channel net, any_buffer in, any_buffer out, reduction op,
                          bool is_inclusive) {
     const auto work = [=](nccl_call& call) -> task<> {
@@ -505,11 +506,11 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
     throw error(reason);
   }
 
-  /// Runs `work(call)`, which enqueues the work of a call, and then waits until the stream has done
-  /// that work. Calls enqueue their work in the order of the calls. While the stream works, each
-  /// rank sends an empty message to the next rank. The header of the message contains a fingerprint
-  /// (a hash) of the call, so ranks that have made different calls are detected without a round
-  /// trip.
+  /// Runs `work(call)`, which enqueues the work of a call on a stream, and then waits until the
+  /// stream has done that work. A call enqueues its work only after all earlier calls have enqueued
+  /// theirs. While the stream works, each rank sends an empty message to the next rank. The header
+  /// of the message contains a fingerprint (a hash) of the call. A rank that has made a different
+  /// call is thus detected without a round trip.
   template <class Work>
   static task<> submit(channel net, Work work) {
     cuda::nccl_context& context = net.net().context();
@@ -547,9 +548,10 @@ struct algorithm_table<basic_channel<cuda::nccl_transport<Host>>> {
   template <class Function>
   using rows = std::array<algorithm_entry<Function>, 1>;
 
-  /// Returns the algorithms that may perform a call, which is `native` or none. Returns none if the
-  /// call requires rank order and NCCL itself would reduce, because NCCL defines no order. If
-  /// `query.commutative` is false, kernels of colls reduce in rank order, so `native` is returned.
+  /// Returns the algorithms that may perform a call: either `native` or none. Returns none if the
+  /// call requires a reduction in rank order that NCCL itself would perform, because NCCL defines
+  /// no order. If `query.commutative` is false, kernels of colls reduce in rank order, so `native`
+  /// is returned.
   static algorithm_set legal(const selection_query& query) {
     algorithm_set result;
     const bool has_no_order =
@@ -591,8 +593,8 @@ namespace colls::cuda {
 /// A model for `attach` that uses NCCL. The ranks exchange the id of NCCL's communicator over the
 /// communicator that is passed to `attach`. NCCL performs sums, products, minima and maxima of 1-,
 /// 4- and 8-byte integers and of floating-point types, and averages of floating-point types. NCCL
-/// reduces in its own order and rounds at each hop in its own way. The kernels of colls perform all
-/// other reductions and all scans, in rank order. A file that uses these kernels must be a .cu file
+/// chooses the order of a reduction and rounds at each hop. The kernels of colls perform all other
+/// reductions and all scans, in rank order. A file that uses these kernels must be a .cu file
 /// compiled by nvcc. `attach` fails with `errc::version_mismatch` if NCCL is older than the header
 /// with which the program was compiled, or if ranks have different versions of NCCL.
 struct nccl {

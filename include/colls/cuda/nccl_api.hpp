@@ -57,9 +57,9 @@ struct unique_id {
 /// Sets `number` to the version of NCCL, which is 22809 for NCCL 2.28.9, for example.
 status version(int& number);
 status make_id(unique_id& id);
-/// Creates a non-blocking communicator. A call on the communicator may return in_progress;
-/// `async_error` then tells whether the call has succeeded or failed. Until then no other call may
-/// be made on the communicator.
+/// Creates a non-blocking communicator. If a call on the communicator returns in_progress, no other
+/// operation may be called on the communicator until `async_error` reports that the first call has
+/// succeeded or failed.
 status make_comm(comm_ref& comm, int ranks, const unique_id& id, int rank);
 status async_error(comm_ref comm, status& state);
 /// Aborts the operations that are in flight on the device, and frees the communicator.

@@ -3,8 +3,9 @@
 #pragma once
 
 // nccl_comm: the NCCL communicators of one rank, and the state of one call on such a communicator.
-// A call enqueues its work in the order of the calls and then waits for the work. If a call fails
-// or is destroyed before its work is done, it aborts NCCL's communicator.
+// Calls enqueue their work on a stream in the order in which the calls are made. Each call then
+// waits for its work. If a call fails or is destroyed before its work is done, the call aborts
+// NCCL's communicator.
 
 #include <colls/channel/channel.hpp>
 #include <colls/cuda/async_mutex.hpp>
@@ -73,8 +74,8 @@ class nccl_comm {
   void make(int ranks, const nccl_api::unique_id& unique, int rank) {
     check_nccl(nccl_api::make_comm(handle_, ranks, unique, rank), "ncclCommInitRankConfig");
   }
-  /// Returns in_progress if the last call has not been accepted yet, an error if a call or its work
-  /// has failed or was aborted, and success otherwise.
+  /// Returns in_progress if NCCL has not accepted the last call yet. Returns an error if a call was
+  /// aborted, or if a call or its work on the device has failed. Returns success otherwise.
   nccl_api::status status() const {
     if (!is_made()) return nccl_api::remote_error;  // another call has aborted NCCL's communicator
     nccl_api::status state = nccl_api::success;
@@ -87,9 +88,10 @@ class nccl_comm {
     if (is_made()) (void)nccl_api::abort(std::exchange(handle_, {}));
   }
   /// Takes the next step to destroy NCCL's communicator, without waiting. After the first call of
-  /// this function, no other call may be made on the communicator. Returns true if the communicator
-  /// is destroyed, and false if this function has to be called again because data that this rank
-  /// has sent may not have arrived. After a second, aborts the communicator and returns true.
+  /// this function, nothing else may be called on the communicator. Returns true if the
+  /// communicator is destroyed. Returns false if data that this rank has sent may not have arrived
+  /// yet; the function must then be called again. One second after the first call, the function
+  /// aborts the communicator and returns true.
   bool try_destroy() noexcept {
     if (!is_made()) return true;
     const auto now = std::chrono::steady_clock::now();
@@ -134,9 +136,9 @@ class nccl_context {
     return stream_.ref();
   }
 
-  /// Returns the `nccl_comm` of `comm`, and creates it if there is none. Also destroys the
-  /// `nccl_comm` of each communicator of colls that no longer exists. Other ranks may still run
-  /// calls on these communicators, but this rank has done its part of those calls.
+  /// Returns the `nccl_comm` of `comm`. Creates the `nccl_comm` if there is none. Also destroys the
+  /// `nccl_comm` of each communicator that no longer exists on this rank. Other ranks may still run
+  /// calls on such a communicator, but this rank has done its part of those calls.
   nccl_comm& comm_of(const communicator_state& comm, const tag_matcher& matcher) {
     const auto is_destroyed = [&matcher](const std::unique_ptr<nccl_comm>& known) {
       return matcher.find(known->id()) == nullptr && known->try_destroy();
@@ -210,8 +212,8 @@ class nccl_call {
     if (bytes != 0 && dest != source)
       check(api::copy(dest, source, bytes, queue_), "cudaMemcpyAsync");
   }
-  /// Runs `calls()`, which calls NCCL, while the communicator's device is the thread's current
-  /// device. This is necessary because NCCL uses the current device if there is only one rank.
+  /// Makes the communicator's device the thread's current device and runs `calls()`, which calls
+  /// NCCL. The current device matters because NCCL uses it if there is only one rank.
   template <class Calls>
   void enqueue(const Calls& calls) const {
     const on_device guard(context_.device());
@@ -251,7 +253,7 @@ class nccl_call {
   accept_request accepted() { return {this}; }
 
   /// The operation of `co_await finished(net)`, which completes when the stream has done all work
-  /// that was enqueued before. Throws if the communicator of colls has failed.
+  /// that was enqueued before the wait began. Throws if the communicator of colls has failed.
   template <class Channel>
   class finish_wait;
   template <class Channel>
@@ -329,7 +331,7 @@ class nccl_call::finish_wait : polled_condition, completion {
     bind(
         [](completion& self) noexcept {
           auto& operation = static_cast<finish_wait&>(self);
-          if (operation.done_ == nullptr) return;  // a failure of the communicator has completed it
+          if (operation.done_ == nullptr) return;  // a failure has already completed the wait
           operation.on_stream_done();
           std::exchange(operation.done_, nullptr)->run();
         },

@@ -89,14 +89,15 @@ struct one_shot {
                                          const Block& block) const {
     return peer_buffers::flags(buffers[r], sequence, phase, block.number());
   }
-  /// Returns the address in the peer buffers of rank `r` to which rank `source` writes the part of
-  /// its input that rank `r` reduces.
+  /// Returns the address in the peer buffers of rank `r` at which rank `source` writes its input
+  /// for this block. In the two-shot algorithm, this is only the part of the input that rank `r`
+  /// reduces.
   template <class Block>
   COLLS_HOST_DEVICE T* input(std::size_t r, std::size_t source, const Block& block) const {
     return data(r) + (source * blocks + block.number()) * piece;
   }
-  /// Returns the address in the peer buffers of rank `r` to which all ranks write their results for
-  /// a block. The results are stored after the inputs.
+  /// Returns the address of the results for this block in the peer buffers of rank `r`. The results
+  /// are stored after the inputs. Each rank writes its share of the results.
   template <class Block>
   COLLS_HOST_DEVICE T* sums(std::size_t r, const Block& block) const {
     return data(r) + Ranks * blocks * piece + block.number() * block_elements();

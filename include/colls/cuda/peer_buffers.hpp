@@ -20,9 +20,9 @@ struct peer_buffers {
   static constexpr std::size_t max_blocks = 32;
   static constexpr std::size_t phases = 2;
   /// The maximum number of concurrent reductions of a communicator, each of which uses one slot.
-  /// Successive reductions of a slot alternate between two sets. A reduction can therefore
-  /// overwrite its set at once: the flags of the reduction before it have shown that all ranks have
-  /// read the old contents of the set.
+  /// Successive reductions of a slot alternate between two sets. A reduction need not wait before
+  /// it overwrites its set, because the flags of the slot's previous reduction have shown that all
+  /// ranks have read the old contents of the set.
   static constexpr std::size_t slots = 4;
   static constexpr std::size_t sets = 2 * slots;
   static constexpr std::size_t capacity = 1 << 20;

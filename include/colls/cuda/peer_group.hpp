@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// peer_group: the ranks of a communicator, each on a GPU of its own, whose kernels write into each
-// other's peer buffers (one_shot.cuh). An all_reduce of a short vector then usually takes one
-// kernel launch, and no messages precede the launch.
+// peer_group: lets the kernels of a communicator's ranks write into each other's peer buffers
+// (one_shot.cuh). Each rank must have a GPU of its own. An all_reduce of a short vector then
+// usually takes one kernel launch, and no messages precede the launch.
 
 #include <colls/algorithm/multi_send_recv.hpp>
 #include <colls/cuda/async_mutex.hpp>
@@ -256,8 +256,8 @@ class peer_group {
     } else {
       log_warn("rank %d leaves memory to a rank that may still write there", peers_.rank());
       // A peer may still write to the memory. If all peers have mapped the memory through a file
-      // descriptor, it can be freed, because their mappings keep it in existence. Otherwise the
-      // memory is leaked, so that a late write does no harm.
+      // descriptor, this rank can free the memory, because the mappings keep it in existence.
+      // Otherwise the memory is leaked, so that a late write does no harm.
       if (!peers_keep_mapping()) (void)new own_buffers(std::move(own_buffers_));
     }
     own_buffers_ = {};
@@ -304,7 +304,7 @@ class peer_groups {
  public:
   explicit peer_groups(ipc_peers& peers) : peers_(peers), pool_(peers) {}
 
-  /// Returns the group of `comm`, which is created if it does not exist. Also destroys the groups
+  /// Returns the group of `comm`. Creates the group if it does not exist. Also destroys the groups
   /// of communicators that no longer exist.
   peer_group& find_or_make(const communicator_state& comm, const tag_matcher& matcher) {
     const auto has_ended = [&matcher](const std::unique_ptr<peer_group>& group) {

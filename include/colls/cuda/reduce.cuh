@@ -121,11 +121,11 @@ struct stages {
   int finish = 0;  // the number of ranks, or 0 if the result is not finished
 };
 
-/// The body of the kernel. `operator()` does the work of one of `threads` threads: for its share of
-/// the elements, it computes out[i] = in[0][i] (+) in[1][i] (+) ..., where (+) is `op`, and also
-/// writes the result to `second` if there is one. Elements are combined in the type `Compute`, and
-/// the result is rounded once. `out` may be an input, because a thread reads an element of all
-/// inputs before it writes that element of the result.
+/// The body of the kernel, which computes out[i] = in[0][i] (+) in[1][i] (+) ..., where (+) is
+/// `op`. `operator()` does one thread's share of this work. If `second` is not null, the results
+/// are also written there. Elements are combined in the type `Compute`, and each result is rounded
+/// once. `out` may be one of the inputs, because a thread reads element i of all inputs before it
+/// writes out[i].
 template <class T, class Compute, class Op, std::size_t Inputs>
 struct fold {
   static_assert(Inputs >= 1 && Inputs <= 8, "colls: a kernel folds 1 to 8 inputs");

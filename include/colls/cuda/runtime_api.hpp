@@ -103,7 +103,7 @@ status release(void* memory);
 status allocate_pinned(void*& memory, std::size_t bytes);
 status release_pinned(void* memory);
 /// Page-locks existing host memory and makes it accessible to devices until `unpin` is called.
-/// Returns not_supported if devices would see the memory at another address.
+/// Returns not_supported if devices would see the memory at a different address than the CPU.
 status pin(void* memory, std::size_t bytes);
 status unpin(void* memory);
 status locate(const void* memory, location& found);
@@ -111,8 +111,8 @@ status locate(const void* memory, location& found);
 status find_allocation(const void* memory, allocation& found);
 /// Sets `shared` to the handle with which other processes can open the allocation at `base`.
 status share(memory_handle& shared, void* base);
-/// Maps an allocation of another process for the current device and sets `base` to its address. The
-/// allocation cannot be opened again before it is closed.
+/// Maps an allocation of another process for the current device and sets `base` to the address of
+/// the mapping. The allocation cannot be opened again until `close` is called.
 status open(void*& base, const memory_handle& shared);
 status close(void* base);
 
@@ -193,9 +193,9 @@ inline status consume_error(cudaError_t code) {
   return code;
 }
 
-/// A scope in which this thread may make calls, for example allocations, that CUDA's default
-/// capture mode forbids while another thread captures a stream. Calls in this scope do not become
-/// part of the graph.
+/// A scope for calls, for example allocations, that CUDA's default capture mode forbids while
+/// another thread captures a stream into a graph. In this scope, the thread may make such calls,
+/// and they do not become part of the graph.
 class relaxed_capture_mode {
  public:
   relaxed_capture_mode() { exchange(); }

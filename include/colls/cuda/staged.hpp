@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// staged: the class `staged`, which is passed as a template argument (a model) to `attach` in order
-// to communicate device memory over a transport of host memory. A call copies its data through
-// pinned host memory in pieces. While one piece is sent, the next piece is copied down (from the
-// device to pinned memory) and the previous piece is copied up (from pinned memory to the device).
+// staged: the class `staged`, a model (template argument) of `attach` that communicates device
+// memory over a transport of host memory. A call copies its data through pinned host memory in
+// pieces. While one piece is sent, the next piece is copied down (from the device to pinned memory)
+// and the previous piece is copied up (from pinned memory to the device).
 
 #include <colls/algorithm/table.hpp>
 #include <colls/call/call_body.hpp>
@@ -19,8 +19,8 @@
 
 namespace colls::cuda {
 
-/// The sizes that determine how the data of a call is divided into pieces, both for staged calls
-/// and for the ring of `cuda_ipc` (ipc_ring.hpp). They must be equal on all ranks.
+/// The settings by which staged calls and the ring of `cuda_ipc` (ipc_ring.hpp) divide their data
+/// into pieces. The settings must be equal on all ranks.
 struct staging {
   std::size_t segment = 1 << 20;  // the size of a piece in bytes
   int slots = 4;                  // the number of pieces in flight at a time
@@ -43,7 +43,7 @@ class staging_area {
   stream_pool& streams() { return streams_; }
   pinned_pool& pool() { return pool_; }
   int slots() const { return opts_.slots; }
-  /// Fills device memory with zeros and waits until this is done.
+  /// Fills device memory with zeros. Blocks until the memory is filled.
   void clear(std::byte* memory, std::size_t size) {
     const on_device guard(device());
     const stream_pool::lease stream(streams_);
@@ -145,8 +145,8 @@ struct transport_memory<cuda::staged_transport<Host>> {
 
 namespace detail {
 
-/// The table of algorithms, which is the table of the template parameter `Host`, because the
-/// algorithms work on pinned host memory.
+/// The table of the algorithms of a staged transport. It is the table of the transport `Host`,
+/// because the algorithms work on pinned host memory.
 template <class Host>
 struct algorithm_table<basic_channel<cuda::staged_transport<Host>>>
     : algorithm_table<basic_channel<Host>> {};
@@ -213,8 +213,9 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
       channel net, function_pointer<task<>(host_channel, any_buffer, any_op)> algorithm,
       std::vector<any_buffer> group, reduction op, bool packed) {
     if (!packed) {
-      // The reductions follow (wait for) `preceding` instead of the caller's stream, because the
-      // caller's stream may have more work when a later reduction begins.
+      // The reductions follow (wait for) `preceding`, which follows only the current work of the
+      // caller's stream. Otherwise, later reductions would also wait for work that the caller adds
+      // to its stream in the meantime.
       const cuda::stream_pool::lease preceding(net.net().stage().streams());
       preceding->follow(net.record().stream);
       net.record().stream = preceding->ref();
@@ -340,8 +341,8 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
     co_await pipelined(net, pieces, piece);
   }
 
-  /// Performs an all_to_all. If the counts may differ between ranks, the data is sent as one piece,
-  /// because the total sizes may differ too and the ranks could not agree on a number of pieces.
+  /// Performs an all_to_all. If the counts may differ between ranks, sends the data as one piece,
+  /// because ranks with different total sizes would compute different numbers of pieces.
   static task<> all_to_all(
       channel net,
       function_pointer<task<>(host_channel, any_buffer, partition, any_buffer, partition)>
@@ -376,8 +377,8 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
 
  private:
   static any_buffer nothing() { return {}; }
-  /// Returns the offsets that the chunks of `cut` have when they are packed one after the other,
-  /// and the total size as the last entry.
+  /// Returns the offsets of the chunks of `cut` in a buffer that holds the chunks without gaps. The
+  /// last entry is the total size.
   static offsets pack(const partition& cut) {
     offsets packed{0};
     for (int i = 0; i < cut.ranks(); ++i) packed.push_back(packed.back() + cut.count(i));
@@ -423,9 +424,9 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
   }
 
   /// Divides `count` elements into pieces. Copies each piece down from `in`, calls
-  /// `run_on_host(lane, piece)`, and copies the piece up to `out`. If `in` or `out` is empty, that
-  /// copy is omitted. `element` is the size of an element in bytes; 0 stands for the size of the
-  /// elements of `in`.
+  /// `run_on_host(lane, piece)`, and copies the piece up to `out`. Omits the copy down if `in` is
+  /// empty, and the copy up if `out` is empty. `element` is the size of an element in bytes, or 0
+  /// for the element size of `in`.
   template <class RunOnHost>
   static task<> elementwise(channel net, any_buffer in, any_buffer out, std::size_t count,
                             RunOnHost run_on_host, std::size_t element = 0) {
@@ -450,8 +451,8 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
     co_await pipelined(net, pieces, piece);
   }
 
-  /// Runs `piece(lane, k, call)` for k = 0, ..., pieces - 1. As many pieces run at a time as there
-  /// are slots. The numbers of pieces and of slots must be equal on all ranks.
+  /// Runs `piece(lane, k, call)` for k = 0, ..., pieces - 1. At most one piece per slot runs at a
+  /// time. The numbers of pieces and of slots must be equal on all ranks.
   template <class Piece>
   static task<> pipelined(channel net, int pieces, const Piece& piece) {
     const host_channel host = net;
@@ -530,9 +531,8 @@ struct point_to_point_body<cuda::staged_transport<Host>> {
   }
 
  private:
-  /// Copies `size` bytes from `source` to `dest` after the work that the caller's stream had when
-  /// the call was made. The event `preceding` marks the end of that work. Completes when the copy
-  /// is done.
+  /// Copies `size` bytes from `source` to `dest` after the event `preceding`, which marks the end
+  /// of the caller's work. Completes when the copy is done.
   static task<> copy_after(staged& net, const cuda::event& preceding, std::byte* dest,
                            const std::byte* source, std::size_t size) {
     const cuda::stream_pool::lease stream(net.stage().streams());
@@ -550,8 +550,9 @@ struct point_to_point_body<cuda::staged_transport<Host>> {
 namespace colls::cuda {
 
 /// A model for `attach` that sends device memory over any transport of host memory by copying it
-/// through pinned memory. The CPU performs reductions. A call uses pinned memory for `slots` pieces
-/// of `segment` bytes each, rounded up to a power of two.
+/// through pinned memory. The CPU performs reductions. In most calls, at most `slots` pieces of
+/// `segment` bytes each are in pinned memory at a time. The size of each block of pinned memory is
+/// rounded up to a power of two.
 struct staged {
   using settings = staging;
 

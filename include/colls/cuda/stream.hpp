@@ -3,8 +3,8 @@
 #pragma once
 
 // stream: CUDA streams and events, and the operation that waits for a stream. When the stream has
-// done its work, the GPU writes a number to memory that the driver of the coroutine (its event
-// loop) polls. Therefore no other thread is needed, and few polls make a CUDA call.
+// done its work, the GPU writes a number to memory that the event loop of the waiting coroutine
+// polls. Therefore the wait needs no other thread, and few polls make a CUDA call.
 
 #include <colls/coroutine/completion.hpp>
 #include <colls/cuda/memory.hpp>
@@ -41,7 +41,7 @@ class event {
   api::event_ref ref() const { return event_; }
   /// Moves the event to the point after all work that has been given to `stream` so far.
   void record(stream_ref stream) {
-    const on_device guard(device_);  // each device has its own default stream
+    const on_device guard(device_);  // the default stream depends on the current device
     refuse_captured(stream);
     check(api::record(event_, stream), "cudaEventRecord");
   }
@@ -66,13 +66,13 @@ struct progress_counter {
 };
 
 /// A CUDA stream of a device. Its work runs concurrently with the work of other streams, including
-/// the default stream. The destructor waits for the stream's work, unless a wait for `followed` was
-/// abandoned and the stream still waits for other streams. Only one thread may use the stream.
+/// the default stream. The destructor waits for the stream's work, unless a wait of `followed` was
+/// abandoned and the work is still not done. Only one thread may use the stream.
 class stream {
  public:
-  /// The stream writes its progress to `*word`, where peers can read it. The initial value of
-  /// `*word` must be 0. If `is_pinned` is false, the CPU writes the progress, because the GPU
-  /// cannot write to `*word`. If `word` is null, the stream uses a word of its own.
+  /// Constructs a stream that writes its progress to `*word`, where peers can read it. The initial
+  /// value of `*word` must be 0. If `is_pinned` is false, the CPU writes the progress, because the
+  /// GPU cannot write to `*word`. If `word` is null, the stream uses a word of its own.
   explicit stream(int device, std::uint32_t* word = nullptr, bool is_pinned = true)
       : device_(device), event_(device) {
     const on_device guard(device);
@@ -115,8 +115,8 @@ class stream {
 
   /// The operation of `co_await s.reached()`, which completes when the stream has done all work
   /// that it was given before the wait began. Throws if the device has failed. If the operation is
-  /// destroyed before it completes, its destructor waits for the stream, because buffers that the
-  /// stream uses may be destroyed next.
+  /// destroyed before it completes, its destructor waits for the stream, because the caller may
+  /// then destroy buffers that the stream uses.
   class wait_operation;
   struct request {
     using operation = wait_operation;
@@ -126,10 +126,9 @@ class stream {
     const communicator_state* communicator = nullptr;
   };
   request reached() { return {device_, stream_, &progress_}; }
-  /// Like `reached`, but also throws when the communicator fails. Only for a stream of a pool that
-  /// has no work of its own and just follows (waits for) other streams. If the communicator fails,
-  /// the stream may still be waiting for the other streams, and the destructor of the operation
-  /// does not wait for this stream.
+  /// Like `reached`, but also throws when the communicator fails. The destructor of the operation
+  /// then does not wait for the stream, which may still be waiting for other streams. Therefore the
+  /// stream must belong to a pool, and its only work must be to follow (wait for) other streams.
   request followed(const communicator_state& communicator) {
     return {device_, stream_, &progress_, &communicator};
   }
@@ -149,7 +148,7 @@ class stream {
 
 /// The copies that one user enqueues on a stream that also has other users. If an exception
 /// destroys this object before the copies are done, the destructor waits for the copies, because
-/// their buffers may be destroyed next.
+/// the exception may then destroy their buffers.
 class copy_batch {
  public:
   explicit copy_batch(stream& queue) : queue_(queue) {}
@@ -181,8 +180,8 @@ class stream_pool {
   explicit stream_pool(int device) : device_(device) { const lease first(*this); }
   stream_pool(const stream_pool&) = delete;
   ~stream_pool() {
-    // Waits up to a second for busy streams, because the work for which an abandoned stream waits
-    // usually completes soon.
+    // Waits up to a second for busy streams. After a failed call, a stream may still be waiting for
+    // the work of other streams, which usually completes soon.
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(1);
     const auto await_idle = [limit](const std::unique_ptr<stream>& kept) {
       while (api::query(kept->ref()) == api::not_ready) {

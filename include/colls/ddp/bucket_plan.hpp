@@ -32,9 +32,9 @@ class bucket_plan {
   };
 
   bucket_plan() = default;
-  /// `counts` has the number of elements of each parameter. `order` is the order in which gradients
-  /// are put into buckets. It must be a permutation of the indices of the parameters; otherwise the
-  /// constructor throws `errc::invalid_argument`.
+  /// Puts the gradients into buckets in the order `order`. `counts` has the number of elements of
+  /// each parameter. Throws `errc::invalid_argument` unless `order` is a permutation of the indices
+  /// of the parameters.
   bucket_plan(std::span<const std::size_t> counts, std::vector<std::size_t> order,
               std::size_t first_cap, std::size_t cap)
       : order_(std::move(order)), locations_(counts.size()) {

@@ -130,8 +130,8 @@ inline void atomic_file::sync_folder() const {
   if (!is_synced) fail("make the name durable of");
 }
 
-/// Returns the contents of a file. If it cannot be read, throws `errc::file_failed` with the name
-/// of the file.
+/// Returns the contents of a file. If the file cannot be read, throws `errc::file_failed` with the
+/// name of the file.
 inline std::vector<char> read_whole_file(const std::string& path) {
   const auto fail = [&] {
     failure reason(errc::file_failed);

@@ -74,7 +74,8 @@ class driver {
 
   /// Starts `work`. The previous task must have completed.
   virtual void start(task<> work) = 0;
-  /// Lets the task continue after each `wait_for(n)` for which n is at most `value`.
+  /// Completes every `wait_for(n)` of the task for which n is at most `value`, even if that wait
+  /// begins after this call.
   virtual void advance(std::size_t value) = 0;
   /// Revokes the communicator, so that the task fails with `reason` on all ranks.
   virtual void revoke(const std::string& reason) = 0;

@@ -44,10 +44,10 @@ class [[nodiscard(
 /// ranks as soon as all of its gradients, and those of earlier buckets, are ready.
 ///
 /// All ranks must have the same parameters and options (`check_agreement` compares them) and must
-/// take the same steps. Buckets are summed in the same order on all ranks. In the first step this
-/// is the reverse order of the parameters. In later steps it is the order in which the gradients
-/// became ready on rank 0 in the first step. After an error the object cannot be used any more.
-/// Only one thread may use the object at a time.
+/// take the same steps. All ranks put the gradients into buckets in the same order. In the first
+/// step, the order is the reverse order of the parameters. In later steps, the order is the one in
+/// which the gradients became ready on rank 0 in the first step. After an error the object
+/// cannot be used any more. Only one thread may use the object at a time.
 template <class T, class Communicator>
 class gradient_buckets {
  public:
@@ -299,9 +299,9 @@ class gradient_buckets {
     std::rethrow_exception(failed_);
   }
 
-  // Performs the communication of one step; the driver runs this task. While gradients are being
-  // computed, the task reads and writes only the contents of complete buckets, which the computing
-  // side does not access before the step is over.
+  // Performs the communication of one step. The driver runs this task, possibly on another thread.
+  // The task accesses a bucket only when all gradients of the bucket are ready. The computing side
+  // then does not access the bucket before the step is over.
   task<> step(std::int64_t samples) {
     Communicator& comm = driver_->comm();
     std::vector<std::int64_t> all(static_cast<std::size_t>(comm.size()));

@@ -27,7 +27,7 @@ enum class compression : std::uint8_t { none, bfloat16, float16 };
 
 /// The times of one step, measured by the communicator's clock.
 struct timeline {
-  /// The times and the size of one bucket's operation.
+  /// The times at which the sum of one bucket began and was complete, and the size of the bucket.
   struct bucket {
     time_point begin = 0;
     time_point end = 0;
@@ -36,7 +36,7 @@ struct timeline {
 
   time_point begin = 0;           // when the first gradient became ready
   time_point end = 0;             // when all averages had been computed
-  std::vector<time_point> ready;  // when each parameter's gradient became ready, or 0
+  std::vector<time_point> ready;  // when each gradient became ready, or 0 if it did not
   std::vector<bucket> buckets;
 };
 

@@ -80,9 +80,9 @@ inline failure difference(const std::vector<fact>& first, const std::vector<fact
 
 }  // namespace detail
 
-/// Succeeds if all ranks pass the same facts in the same order. Otherwise throws the same
-/// `errc::mismatch` on every rank, with a text that names the first fact in which a rank differs
-/// from rank 0.
+/// Succeeds if all ranks pass the same facts in the same order. Otherwise throws `errc::mismatch`
+/// with the same text on every rank. The text describes the first difference between rank 0 and the
+/// lowest rank that differs from rank 0.
 template <class Communicator>
 task<> check_agreement(Communicator& comm, std::vector<fact> facts) {
   struct summary {

@@ -66,8 +66,9 @@ class engine : public std::enable_shared_from_this<engine> {
     virtual bool arm() { return true; }
     /// Cancels the request of `arm`. Called before the thread polls again.
     virtual void disarm() {}
-    /// Wakes sleeping peers that have something to read. Called when a `sync_wait` returns, because
-    /// the thread may not poll for a while.
+    /// Wakes sleeping peers that have something to read. A poll may do the same, but after a
+    /// `sync_wait` has returned, the thread may not poll for a while. Therefore this function is
+    /// called when a `sync_wait` returns.
     virtual void wake_peers() {}
 
    protected:
@@ -161,13 +162,13 @@ class engine : public std::enable_shared_from_this<engine> {
   bool poll() {
     bool moved = false;
     for (std::size_t i = 0; i < polled_.size(); ++i) moved |= polled_[i]->poll();
-    // The sources poll the sockets of the operations in flight themselves. Epoll is needed only for
-    // the other descriptors, so checking it now and then suffices.
+    // The sources themselves poll the sockets of operations in flight. Only the other descriptors
+    // need epoll, so an occasional check suffices.
     if (++polls_ % 512 == 0) moved |= dispatch(0);
     moved |= queue_.run();
     if (polls_ % 256 == 0) sweep();
-    // A program that waits by calling `done()` again and again never calls `idle`, so `serve` does
-    // the part of its work that must not be omitted.
+    // A program that waits by calling `done()` again and again never calls `idle`. In this case,
+    // `serve` does the part of the work of `idle` that must not be omitted.
     if (idle_skipped_ && polls_ % 8 == 0) moved |= serve();
     idle_skipped_ = !moved;
     return moved;
@@ -191,7 +192,7 @@ class engine : public std::enable_shared_from_this<engine> {
     }
     const time_point time = now();
     if (idle_.should_yield(idle_polls == spin_ + 1, time)) {
-      // A thread that yields serves other sockets and the handlers of the program once a
+      // A thread that yields serves the watched descriptors and the handlers of the program once a
       // millisecond.
       if (time - last_service_ >= milliseconds) {
         last_service_ = time;
@@ -270,8 +271,8 @@ class engine : public std::enable_shared_from_this<engine> {
   // Runs the handlers of the program that are ready on the io_context, if there is one.
   void run_other_handlers();
 
-  // Sleeps until a descriptor is ready, a timer is due, or one tick (50 ms) has passed. Sleeps for
-  // at most `max_poll_sleep` if the run queue watches a condition that has no event.
+  // Sleeps until a descriptor is ready, a timer is due, or one tick (50 ms) has passed. If the run
+  // queue watches a condition, which no event announces, sleeps for `max_poll_sleep` instead.
   void sleep();
 
   bool used() const { return watched_ > 0 || !sources_.empty() || !timers_.empty(); }
@@ -283,7 +284,7 @@ class engine : public std::enable_shared_from_this<engine> {
   void disarm_if_unused();
 
   boost::asio::any_io_executor executor_;
-  boost::asio::io_context* io_;  // null if the executor belongs to another execution context
+  boost::asio::io_context* io_;  // null unless the executor belongs to an io_context
   detail::descriptor epoll_;
   boost::asio::posix::stream_descriptor epoll_stream_;
   boost::asio::steady_timer ticker_;
@@ -296,13 +297,13 @@ class engine : public std::enable_shared_from_this<engine> {
   int watched_ = 0;
   int drivers_ = 0;
   unsigned spin_ = 0;
-  // The value of `idle_polls` at the last sleep during which there was progress. `idle` no longer
-  // counts these polls.
+  // The value that `idle_polls` had at the last sleep during which there was progress. `idle` does
+  // not count the polls before that sleep.
   unsigned polls_before_sleep_ = 0;
   bool moved_while_asleep_ = false;
   idle_policy idle_;
   time_point last_service_ = 0;
-  bool idle_skipped_ = false;  // the last poll made no progress, and `idle` was not called since
+  bool idle_skipped_ = false;  // the last poll made no progress, and `idle` has not run since
   unsigned polls_ = 0;
   bool wait_armed_ = false;
   bool tick_armed_ = false;

@@ -19,7 +19,7 @@ namespace colls {
 namespace detail {
 
 /// Returns the io_context of an executor, even if the executor is a strand. Returns null if the
-/// executor belongs to another execution context.
+/// executor belongs to no io_context.
 COLLS_ONCE boost::asio::io_context* io_context_of(const boost::asio::any_io_executor& executor) {
   using boost::asio::any_io_executor;
   using boost::asio::strand;

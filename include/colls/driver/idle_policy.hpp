@@ -11,11 +11,10 @@
 namespace colls {
 
 /// The policy by which a waiting thread shares its core with other threads. A yield is cheaper than
-/// a sleep and a wake-up if the other threads give the core back soon. A thread that computes,
-/// however, keeps the core for a full time slice after a yield, whereas a thread that wakes up from
-/// a sleep gets the core back soon. After two such long yields in a row, the policy therefore makes
-/// waits sleep instead of yield for some time, and about twice as long after each further long
-/// yield.
+/// a sleep and a wake-up if the other threads give the core back soon. But after a yield, a thread
+/// that computes keeps the core for a full time slice, whereas a thread that wakes up from a sleep
+/// gets the core back soon. After two such long yields in a row, the policy makes waits sleep
+/// instead of yield for some time. Each further long yield in a row about doubles this time.
 class idle_policy {
  public:
   /// Constructs a policy by which each wait yields for at most `max_yield`, or never if `max_yield`

@@ -13,9 +13,9 @@
 
 namespace colls::shm {
 
-/// The abstract name of the local listener that accompanies a rank's TCP listener. The TCP address
-/// in the name makes it unique, because abstract names and TCP addresses both belong to a network
-/// namespace.
+/// The abstract name of the local listener that accompanies a rank's TCP listener. The name
+/// contains the TCP address and is therefore unique, because abstract names and TCP addresses both
+/// belong to a network namespace.
 struct local_name {
   sockaddr_un address{};
   socklen_t size = 0;
@@ -37,7 +37,7 @@ inline detail::descriptor open_local_socket() {
 
 /// Makes `local` listen on the local name of the TCP listener `tcp`.
 inline std::error_code listen_local(const endpoint& tcp, listener& local) {
-  const local_name name(tcp);  // constructed first, because this may change errno
+  const local_name name(tcp);  // constructed first, because the constructor may change errno
   detail::descriptor socket = open_local_socket();
   if (!socket || ::bind(socket.get(), name.get(), name.size) != 0 ||
       ::listen(socket.get(), SOMAXCONN) != 0) {
@@ -49,7 +49,7 @@ inline std::error_code listen_local(const endpoint& tcp, listener& local) {
 
 /// Connects to the local name of the TCP listener `tcp` and stores the socket in `connected`.
 inline std::error_code connect_local(const endpoint& tcp, detail::descriptor& connected) {
-  const local_name name(tcp);  // constructed first, because this may change errno
+  const local_name name(tcp);  // constructed first, because the constructor may change errno
   connected = open_local_socket();
   const auto connect = [&] { return ::connect(connected.get(), name.get(), name.size); };
   if (!connected || detail::uninterrupted(connect) != 0) {

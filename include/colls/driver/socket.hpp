@@ -35,12 +35,12 @@ inline descriptor open_socket(const endpoint& address) {
 std::error_code set_congestion(int socket, std::string_view name);
 
 /// Returns the local or the remote address of a socket, depending on whether `get_name` is
-/// getsockname or getpeername. Returns the loopback address for a local socket.
+/// getsockname or getpeername. Returns the loopback address for an AF_UNIX socket.
 endpoint socket_endpoint(int fd, decltype(&::getsockname) get_name);
 
 /// Checks with a temporary socket whether the system has the congestion control algorithm `name`.
-/// Returns an error if it does not. Succeeds if no temporary socket can be opened, because opening
-/// the real socket reports that error later.
+/// Returns an error if the system does not have it. Returns success if no temporary socket can be
+/// opened.
 std::error_code try_congestion(std::string_view name);
 
 }  // namespace detail
@@ -243,7 +243,8 @@ class listener {
   endpoint local() const { return detail::socket_endpoint(socket_.get(), &::getsockname); }
   void close() { socket_ = {}; }
 
-  /// Accepts the next waiting connection. Returns an empty descriptor if there is none.
+  /// Accepts the next waiting connection. Returns an empty descriptor if there is none or if the
+  /// system refuses.
   detail::descriptor accept();
 
  private:
@@ -255,8 +256,9 @@ class listener {
 /// accepted connection needs a descriptor.
 class spare_descriptor {
  public:
-  /// Accepts up to 64 waiting connections, after closing the reserved descriptor. Passes the
-  /// descriptor of each connection to `callback` and then closes it. Reserves a descriptor again.
+  /// Closes the reserved descriptor and accepts up to 64 waiting connections. Passes the descriptor
+  /// of each connection to `callback` and then closes the connection. At the end, reserves a
+  /// descriptor again.
   template <class Callback>
   void refuse(listener& queue, const Callback& callback) {
     for (int refused = 0; refused < 64; ++refused) {

@@ -17,8 +17,8 @@
 
 namespace colls {
 
-/// The table of the communicators of one rank, in which they are found by their ids. Ids are never
-/// reused, so this rank can answer a late message for a communicator that it has left.
+/// The table in which one rank finds its communicators by their ids. Ids are never reused, so this
+/// rank can answer a late message for a communicator that it has left.
 class communicator_table {
  public:
   /// The record of a communicator that this rank has left.
@@ -46,8 +46,8 @@ class communicator_table {
     try {
       entry->reason = std::make_shared<const failure>(communicator.reason());
     } catch (const std::bad_alloc&) {
-      // If there is no memory, the record has no reason, and this rank later tells its peers only
-      // that it has closed the communicator.
+      // If there is no memory, the record has no reason. A peer that still sends a message for the
+      // communicator then learns only that this rank has closed it.
     }
   }
 
@@ -88,9 +88,8 @@ class communicator_table {
     }
     std::erase_if(held_, [&](const held_range& range) { return range.first == first; });
   }
-  /// Records that, for the given reason, this rank will not create the communicator for which the
-  /// ids from `first` on were reserved. Returns the number of these ids, or 0 if no such ids are
-  /// reserved.
+  /// Records that this rank will not create the communicator for which it has reserved the ids from
+  /// `first` on. `reason` says why. Returns the number of reserved ids, or 0 if there are none.
   std::uint32_t abandon_ids(std::uint32_t first, const std::shared_ptr<const failure>& reason) {
     for (held_range& range : held_) {
       if (range.first != first) continue;
@@ -109,8 +108,8 @@ class communicator_table {
     return nullptr;
   }
 
-  /// Records that the rank `rank` of the world has died, so that `death_in` also finds the death
-  /// for communicators that are created later.
+  /// Records that the world rank `rank` has died. `death_in` then reports the death for every
+  /// communicator that contains the rank, even if the communicator is created after the death.
   void note_death(int rank, const failure& reason) noexcept {
     const auto is_same = [&](const death& known) { return known.rank == rank; };
     if (std::any_of(deaths_.begin(), deaths_.end(), is_same)) return;

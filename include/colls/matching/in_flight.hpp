@@ -20,7 +20,7 @@ namespace colls {
 /// with the number of operations in flight.
 class in_flight {
  public:
-  /// The action that a check of an operation finds to be due.
+  /// The result of a check of an operation: the action that is due.
   enum class due_action : std::uint8_t {
     nothing,
     total_timeout,       // `options.timeout` has expired
@@ -61,8 +61,8 @@ class in_flight {
     if (record.heap_index != 0) sift_up(record);
   }
 
-  /// Sets the time of the operation's next check, even if a deadline of the operation expires
-  /// before that time.
+  /// Sets the time of the operation's next check. If a deadline of the operation expires before
+  /// `time`, no sweep notices this before `time`.
   void check_at(operation_record& record, time_point time) {
     record.next_check = time;
     if (record.heap_index == 0) return;
@@ -121,8 +121,8 @@ class in_flight {
     if (record.last_progress == never)
       return due_action::nothing;  // the call still waits behind other calls
     if (now - record.started >= record.announce_after) {
-      // The announcement is repeated later, because by then the operation may wait for other ranks,
-      // and the late ranks may have entered the operation.
+      // Schedules the next announcement. By then the operation may wait for different ranks than
+      // now, and the late ranks may have entered the operation.
       const time_point age = now - record.started;
       record.announce_after = age + std::min(age, std::max(500 * milliseconds, age / 8));
       return due_action::announce;

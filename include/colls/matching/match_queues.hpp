@@ -33,7 +33,7 @@ class match_queues {
   ///
   /// If the returned message is only an RTS, the caller must next enqueue the receive and mark it
   /// as cleared; `post` has reserved the memory for these two steps. If memory runs out, `post`
-  /// throws, and the message stays queued for the next receive.
+  /// throws, and the message stays queued.
   unexpected_message* post(posted_receive& receive) {
     if (!receive.key.is_point_to_point()) {
       receives_.make_room();
@@ -197,9 +197,9 @@ class match_queues {
   unexpected_message* take_unexpected(const message_key& key, Predicate predicate) {
     return dequeue_and_return(p2p_unexpected_.find_if(key, predicate));
   }
-  /// Looks for an unexpected message that the queued point-to-point receive matches. If there is
-  /// one, removes the message and the receive from their queues and returns the message. Otherwise
-  /// returns null, and the receive stays queued.
+  /// Looks for an unexpected message that matches `receive`, a queued point-to-point receive. If
+  /// there is one, removes the message and the receive from their queues and returns the message.
+  /// Otherwise returns null, and the receive stays queued.
   unexpected_message* rematch(posted_receive& receive) {
     unexpected_message* const message = dequeue_and_return(find_p2p_unexpected(receive));
     if (message != nullptr) dequeue(receive);
@@ -220,10 +220,10 @@ class match_queues {
   void for_each_unexpected(Visitor visitor) {
     unexpected_.for_each(visitor);
   }
-  /// Drops, in one pass, the unexpected messages of the communicators with the ids `first` to
-  /// `first` + `count` - 1. These communicators must not receive further messages. Calls
-  /// `report(key)` for each dropped message, except for a point-to-point message whose send has
-  /// already completed. `report` may withdraw other messages.
+  /// Drops the unexpected messages of the communicators with the ids from `first` to
+  /// `first + count - 1`. Makes only one pass, so no messages of these communicators may be queued
+  /// meanwhile. Calls `report(key)` for each dropped message, except for a point-to-point message
+  /// whose send has already completed. `report` may remove other messages from the queues.
   template <class Report>
   void drop_unexpected_of(std::uint32_t first, std::uint32_t count, Report report) {
     const auto is_affected = [=](const unexpected_message& message) {

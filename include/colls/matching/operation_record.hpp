@@ -7,7 +7,8 @@
 //
 // The fingerprint of a call contains the arguments that must be equal on all ranks. The hash of the
 // fingerprint is sent with each message. A sweep is a check of the deadlines of the operations in
-// flight; sweeps take place a few times a second.
+// flight; sweeps take place a few times a second. An announcement is a message that tells a rank
+// that an operation waits for it.
 
 #include <colls/base/buffer.hpp>
 #include <colls/base/clock.hpp>
@@ -25,8 +26,8 @@ namespace colls {
 struct posted_receive;
 
 /// An operation in flight: the identity that is sent with each of its messages, its deadline and
-/// its progress. An operation may use several lanes, so the lane is part of a message's key and not
-/// of this record.
+/// its progress. An operation may use several lanes (concurrent pieces), so the lane is part of a
+/// message's key and not of this record.
 struct operation_record {
   communicator_state* communicator = nullptr;
   std::uint64_t sequence = 0;  // a collective's sequence number or a point-to-point tag
@@ -34,30 +35,30 @@ struct operation_record {
   collective operation = collective::none;
   algorithm pinned = algorithm::automatic;  // the algorithm that the caller pinned
   order reduction_order = order::any;       // the order that the caller asked for
-  time_point started = 0;                   // `never` until the first sweep, which sets it
+  time_point started = 0;                   // the start time; if `never`, the first sweep sets it
   time_point deadline = never;              // when the timeout of the whole operation expires
   time_point last_progress = 0;      // when a sweep last saw `bytes` change; `never` while queued
   std::uint64_t bytes = 0;           // bytes sent and received so far
   std::uint64_t bytes_in_place = 0;  // the part of `bytes` that does not count as copied
   std::uint64_t bytes_seen = 0;      // the value of `bytes` at the last sweep
   std::uint64_t bytes_expected = 0;
-  std::uint64_t segment = 0;                       // the size in bytes, or 0 if there are none
+  std::uint64_t segment = 0;                       // a segment's size in bytes; 0 if no segments
   int lanes = 1;                                   // the number of segments in flight
   int radix = 4;                                   // the branching factor, if the algorithm has one
-  time_point announce_after = 100 * milliseconds;  // how long after `started` to announce
+  time_point announce_after = 100 * milliseconds;  // from `started` to the next announcement
   stream_ref stream;                               // the CUDA stream of the operation, if any
   bool is_reported_late = false;                   // the log has named the late ranks
-  posted_receive* receive = nullptr;  // the receive of a point-to-point operation while it waits
+  posted_receive* receive = nullptr;  // the receive of a point-to-point operation, if queued
   std::int32_t destination = -1;      // the world rank to which a point-to-point send goes
   time_point next_check = 0;          // the time of the next check by a sweep
-  std::size_t heap_index = 0;         // the index in the heap of `in_flight`, or 0 if not in it
+  std::size_t heap_index = 0;         // the index in the heap of `in_flight`, or 0 if absent
   /// If set, the matcher calls this function when a point-to-point operation has timed out. If
   /// null, the matcher revokes the communicator instead.
   void (*expired)(operation_record& self, const failure& reason) = nullptr;
 
   operation_record* next = nullptr;  // the next younger operation of the rank
   operation_record* prev = nullptr;
-  operation_record* next_of_kind = nullptr;  // the next younger one in `live_records`
+  operation_record* next_of_kind = nullptr;  // the next younger operation in `live_records`
   operation_record* prev_of_kind = nullptr;
   std::uint64_t start_order = 0;  // the position in the order in which operations began
 };
@@ -99,8 +100,8 @@ class communicator_state {
   }
   const std::shared_ptr<const std::vector<int>>& members() const { return members_; }
 
-  /// Returns the rank in this communicator of the world rank `member`, or -1 if the communicator
-  /// does not contain it.
+  /// Converts the world rank `member` to its rank in this communicator. Returns -1 if `member` does
+  /// not belong to the communicator.
   int rank_of(int member) const {
     if (members_ == nullptr) return member < size_ ? member : -1;
     for (int i = 0; i < size_; ++i) {
@@ -157,8 +158,8 @@ class communicator_state {
         return false;
     }
   }
-  /// Returns the sequence number of the newest remembered call before `sequence` that no rank
-  /// completes before all ranks have entered it. Returns 0 if there is none.
+  /// Returns the sequence number of the newest remembered call that is older than `sequence` and
+  /// for which `ends_after_all` returns true. Returns 0 if there is none.
   std::uint64_t entered_by_all(std::uint64_t sequence) const {
     while (--sequence > 0) {
       const fingerprint* const call = recall(sequence);
@@ -201,7 +202,7 @@ class communicator_state {
     std::uint64_t hash = 0;
     fingerprint call;
   };
-  static constexpr std::size_t kept = 64;  // the number of calls (and so also of runs) to keep
+  static constexpr std::size_t kept = 64;  // the most calls, and thus the most runs, to remember
 
   [[gnu::noinline]] void begin_run(const fingerprint& call, std::uint64_t hash) {
     const std::size_t slot = runs_ % kept;

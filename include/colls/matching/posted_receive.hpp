@@ -54,10 +54,9 @@ struct posted_receive : key_table_node {
   bool queued = false;
   bool cleared = false;          // a CTS was sent for this receive
   std::uint64_t post_order = 0;  // the position in the order of point-to-point receives
-  /// Used by the transport: the number of the message for which the CTS was sent, and whether the
-  /// receive was posted for any source.
+  /// The number of the message that the CTS answers. Set by the transport.
   std::uint64_t number = 0;
-  bool was_any_source = false;
+  bool was_any_source = false;  // the receive is cleared and was posted for any source
 
   bool busy() const { return queued || writer != nullptr; }
 
@@ -82,7 +81,7 @@ struct posted_receive : key_table_node {
 };
 
 /// A message, or only its RTS, that arrived before its receive was posted. Each transport derives a
-/// class that adds what it needs to move the bytes later.
+/// class that adds the data needed to move the payload into the receive.
 struct unexpected_message : key_table_node {
   /// The node by which a point-to-point message is also queued under its tag, for receives from any
   /// source.
@@ -92,7 +91,7 @@ struct unexpected_message : key_table_node {
   tag_node any_source_node;
   std::size_t size = 0;
   std::uint64_t hash = 0;
-  bool buffered = false;  // used by the transport: the bytes were copied, so the send has completed
+  bool buffered = false;  // set by the transport: the bytes were copied, so the send has completed
   /// Returns this object to its transport. Called when the message will never be received.
   virtual void drop() = 0;
 

@@ -2,10 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// stragglers: finds the late ranks of an operation from the reports that the ranks of a
-// communicator exchange.
+// stragglers: finds the ranks that are late for an operation.
 //
-// Waiting ranks query other ranks about their state and pass on what they have learned. A late rank
+// Waiting ranks query other ranks for their states and pass on the answers in reports. A late rank
 // is called missing if it has not entered the operation, silent if it has entered but does not
 // answer, and quiet if it does not answer and may have done its part. The verdict names the late
 // ranks.
@@ -37,7 +36,7 @@ struct rank_state {
   std::uint8_t awaited = 0;                 // 1 if the sender of the report waits for `rank`
   std::uint8_t stopped = 0;                 // 1 if the system says that the process is stopped
   std::int32_t waiter = -1;                 // a third rank known to wait for `rank`, or -1
-  std::uint32_t waiter_ms = 0;              // the age of the report of `waiter`
+  std::uint32_t waiter_ms = 0;              // the time since `waiter` last reported this wait
   std::uint32_t reserved = 0;
 };
 
@@ -61,8 +60,8 @@ struct state_report {
 };
 static_assert(sizeof(state_report) == 584 && std::is_trivially_copyable_v<state_report>);
 
-/// What this rank knows about the states of the other ranks of a communicator while an operation of
-/// that communicator waits.
+/// The table of the states of the other ranks of a communicator, as far as this rank knows them.
+/// This rank has such a table while an operation of the communicator waits.
 class stragglers {
  public:
   /// A rank that has not answered a query for this long counts as silent.
@@ -88,8 +87,7 @@ class stragglers {
     time_point last_logged = never;      // when the log last said that a message waits for the peer
     bool awaited = false;                // this rank waits for messages of the peer
     bool queried = false;                // this rank queries the peer directly
-    /// A report of this rank has named the peer, so a later report must also say that the peer has
-    /// entered.
+    /// This rank has reported on the peer. Once the peer has entered, a further report must say so.
     bool reported = false;
   };
   /// What is known about the participation of a peer in an operation. A `missing` peer has not
@@ -108,7 +106,7 @@ class stragglers {
   };
 
   /// Constructs the table of a communicator on which an operation waits. `sequence` is the number
-  /// of the oldest collective of `comm` that waits on this rank, or 0 if none does.
+  /// of the oldest collective of `comm` in flight on this rank, or 0 if there is none.
   stragglers(communicator_state& comm, std::uint64_t sequence, time_point now)
       : communicator_(&comm), sequence_(sequence), start_(now) {}
 
@@ -150,8 +148,9 @@ class stragglers {
     result->second.dial_start = never;
     result->second.query_time = 0;
   }
-  /// Returns the ranks whose reports may be outdated, and records a new query to each of them,
-  /// which the caller must send. Returns no ranks within a second of the previous round of queries.
+  /// Returns the ranks whose reports may be outdated, and records a query to each of these ranks.
+  /// The caller must send these queries. Returns no ranks if the previous round of queries began
+  /// less than a second ago.
   std::vector<int> requery(time_point now) {
     std::vector<int> result;
     if (round_start_ != never && now - round_start_ < seconds) return result;
@@ -225,8 +224,8 @@ class stragglers {
     changed_ = true;
   }
 
-  /// Returns the number of the oldest collective of the communicator in which this rank or another
-  /// rank is known to wait. Returns 0 if no collective waits on this rank.
+  /// Returns the number of the oldest collective in which this rank or another rank is known to
+  /// wait. Returns 0 if this rank waits in no collective.
   std::uint64_t oldest_sequence(time_point now) const {
     std::uint64_t result = sequence_;
     for (const auto& [rank, entry] : entries_) {
@@ -263,9 +262,9 @@ class stragglers {
     result.has_entered = missing.empty();
     std::vector<int>& late = result.has_entered ? silent : missing;
     if (late.empty()) return result;
-    // Quiet ranks count as late only if a rank is missing and no rank completes the operation
-    // before all ranks have entered it. Because no rank has then completed the operation, a quiet
-    // rank has either not entered the operation or computes while the operation is in flight.
+    // A quiet rank may have completed the operation, unless a rank is missing and no rank completes
+    // the operation before all ranks have entered it. Only then does a quiet rank count as late: it
+    // has not entered the operation, or it computes while the operation is in flight.
     if (result.has_entered || !communicator_->ends_after_all(result.sequence)) quiet.clear();
     result.is_quiet = !quiet.empty() && quiet.front() < late.front();
     std::vector<int>& first = result.is_quiet ? quiet : late;
@@ -343,9 +342,9 @@ class stragglers {
   static std::uint32_t in_milliseconds(time_point span) {
     return static_cast<std::uint32_t>(std::clamp<time_point>(span / milliseconds, 0, UINT32_MAX));
   }
-  // Returns whether information of the time `last` is recent enough to count. The limit grows with
-  // the time that this rank has waited, because waiting ranks repeat their reports every 500 ms at
-  // first and less often later.
+  // Returns whether information from the time `last` is recent enough to be used. The limit grows
+  // with the time that this rank has waited, because a waiting rank repeats its reports every
+  // 500 ms at first and less often after a long wait.
   bool is_fresh(time_point last, time_point now) const {
     return now - last < 2 * seconds + (now - start_) / 4;
   }
@@ -404,8 +403,9 @@ class stragglers {
 };
 
 /// Calls `visitor(other)` for each rank that the rank `rank` queries in addition to the ranks that
-/// it waits for. In a communicator of at most 16 ranks, these are all other ranks. In a larger one,
-/// they are the ranks at distances of powers of two, so that reports reach all ranks quickly.
+/// it waits for. In a communicator of at most 16 ranks, these are all other ranks. In a larger
+/// communicator, these are the ranks whose distance from `rank` is a power of two, so that reports
+/// reach all ranks quickly.
 template <class Visitor>
 void for_each_neighbour(int rank, int size, Visitor visitor) {
   constexpr int few = 16;

@@ -62,7 +62,7 @@ class failure_hooks {
   /// Opens a connection to `peer` for control messages. It is not an error if no connection is
   /// possible.
   virtual void open_connection(int peer) { (void)peer; }
-  /// Returns the number of the newest collective of the communicator from which a message of `peer`
+  /// Returns the number of the newest collective of `communicator` for which a message of `peer`
   /// has arrived, or 0 if there is none.
   virtual std::uint64_t newest_sequence_from(int peer, std::uint32_t communicator) {
     (void)peer, (void)communicator;
@@ -140,10 +140,11 @@ class tag_matcher : public match_queues {
 
   // ---- messages
 
-  /// Checks whether a message of the rank `source` may fill the receive. A message of a collective
-  /// must belong to the same call and have the same length as the receive. Otherwise begins a
-  /// dispute or revokes the communicator, and returns `errc::mismatch`. A point-to-point message
-  /// must not be longer than the receive. Otherwise returns `errc::truncated`.
+  /// Checks whether a message of the rank `source` may fill the receive. Returns `errc::truncated`
+  /// if a point-to-point message is longer than the receive. If a message of a collective belongs
+  /// to a different call than the receive, begins a dispute and returns `errc::mismatch`. If its
+  /// length differs from that of the receive, revokes the communicator and returns
+  /// `errc::mismatch`.
   std::error_code check(posted_receive& receive, int source, std::size_t size, std::uint64_t hash) {
     if (receive.key.is_point_to_point()) {
       if (size <= receive.size) return {};

@@ -50,7 +50,7 @@ COLLS_ONCE void tag_matcher::revoke(communicator_state& communicator, failure re
                                     int reporter) {
   if (communicator.failed()) return;
   if (reason.observer < 0) reason.observer = rank_;
-  // The death of a peer may affect several communicators, so its reason names none of them.
+  // A dead rank may belong to several communicators, so the reason names none of them.
   reason.communicator = reason.code == errc::peer_failed ? 0 : communicator.id();
   communicator.fail(reported_failure(reason));
   fail_receives(communicator.id(), communicator.reason().code);
@@ -251,7 +251,7 @@ COLLS_ONCE void tag_matcher::refresh(stragglers& table, time_point now) {
     for (failure_hooks* hooks : hooks_) {
       entered = std::max(entered, hooks->newest_sequence_from(rank, comm.id()));
     }
-    // There may be many ranks, and each check is a system call, so each rank is checked only from
+    // To check whether a rank is stopped takes a system call, so each rank is checked only from
     // time to time.
     if (entry.last_stop_check != never && now - entry.last_stop_check < stragglers::patience)
       return;
@@ -325,7 +325,7 @@ COLLS_ONCE bool tag_matcher::receive_report(int peer, std::uint32_t id, const st
         table->record_third_party_report(peer, self.waits_in, report.others[i], now);
     }
   } catch (const std::bad_alloc&) {
-    // If there is no memory, the report is ignored, so this rank only knows less about late ranks.
+    // If there is no memory, this rank ignores the report and knows less about late ranks.
   }
   return true;
 }
@@ -408,7 +408,7 @@ COLLS_ONCE void tag_matcher::report_end(const operation_record& record) {
   try {
     report_to_queried(*table, known);
   } catch (const std::bad_alloc&) {
-    // If there is no memory, the previous report of this rank counts until it is outdated.
+    // If there is no memory, the peers use the previous report of this rank until it is outdated.
   }
 }
 
@@ -431,9 +431,9 @@ COLLS_ONCE void tag_matcher::spread_reports(time_point now) {
 
 namespace detail {
 
-/// Adds to `text` what is known about the current call of a late rank. The late rank has not
-/// entered the collective `missed_sequence` or, if `missed_sequence` is 0, has not taken part in a
-/// message. If `is_quiet` is true, the information may be outdated.
+/// Adds to `text` what is known about the current call of a late rank. `missed_sequence` is the
+/// number of the collective that the rank has not entered, or 0 if the rank is late for a
+/// point-to-point message. If `is_quiet` is true, the information may be outdated.
 inline void add_position(line& text, const communicator_state& comm,
                          const stragglers::peer_entry& late, std::uint64_t missed_sequence,
                          bool is_quiet, time_point now) {
@@ -544,8 +544,8 @@ COLLS_ONCE tag_matcher::late_rank_info tag_matcher::find_late_rank(const operati
 
 COLLS_ONCE bool tag_matcher::requery_stragglers(operation_record& record, time_point now) {
   const communicator_state& comm = *record.communicator;
-  // A point-to-point operation with a short timeout must fail on time, so it does not wait for
-  // answers.
+  // A point-to-point operation that expires this early has a short timeout. Such an operation must
+  // fail on time, so this rank does not wait for other ranks to answer a query.
   if (record.hash == 0 && now - record.started < 2 * stragglers::patience) return false;
   const bool is_first = stragglers_on(comm.id()) == nullptr;
   if (is_first) announce(record, now);
@@ -574,12 +574,12 @@ COLLS_ONCE void tag_matcher::log_late_ranks(operation_record& record, time_point
   const communicator_state& comm = *record.communicator;
   const bool is_point_to_point = record.hash == 0;
   const bool is_first = is_point_to_point || &record == comm.oldest_collective();
-  // Only the oldest collective is reported. If `record` is a younger one, it is checked again
-  // later, when the older ones may have completed.
+  // Only the oldest collective of a communicator is reported. A younger collective is checked again
+  // after a second, because it may be the oldest by then.
   if (!is_first) calls_.check_at(record, now + 1 * seconds);
   record.is_reported_late = is_first && !requery_stragglers(record, now);
   if (!record.is_reported_late || comm.failed()) return;
-  // The messages that wait for the same rank share one log entry.
+  // All point-to-point operations that wait for one peer share a log entry.
   const int peer = is_point_to_point ? detail::peer_of(record) : -1;
   const stragglers* const known = stragglers_on(comm.id());
   if (is_point_to_point && known != nullptr && known->is_logged(peer, now)) return;

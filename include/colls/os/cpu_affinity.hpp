@@ -31,8 +31,8 @@ class core_set {
   int count() const { return CPU_COUNT(&cores_); }
   void add(const core_set& other) { CPU_OR(&cores_, &cores_, &other.cores_); }
 
-  /// Writes the set to `text` as hexadecimal digits and a terminating zero. The first digit stands
-  /// for cores 0 to 3. Omits zeros at the end, but writes at least one digit.
+  /// Writes the set to `text` as a null-terminated string of hexadecimal digits. The first digit
+  /// stands for cores 0 to 3. Omits trailing 0 digits, but writes at least one digit.
   void write(char (&text)[max_digits + 1]) const {
     int end = 1;
     for (int digit = 0; digit < max_digits; ++digit) {
@@ -62,8 +62,8 @@ class core_set {
   cpu_set_t cores_;
 };
 
-/// Returns the number of cores that this thread may run on, or the number of online cores if the
-/// system does not report which cores these are.
+/// Returns the number of cores on which this thread may run. If the system does not report these
+/// cores, returns the number of online cores.
 inline int cores() {
   const int allowed = core_set::of_this_thread().count();
   return allowed > 0 ? allowed : static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));

@@ -10,8 +10,8 @@
 
 namespace colls::detail {
 
-/// Returns the checksum of some preceding bytes followed by the `size` bytes at `data`. `sum` is
-/// the checksum of the preceding bytes, or 0 if there are none.
+/// Updates the checksum `sum` with the `size` bytes at `data` and returns the result. For the first
+/// bytes of a message, `sum` must be 0.
 std::uint32_t crc32c(std::uint32_t sum, const void* data, std::size_t size) noexcept;
 
 /// Returns the same checksum as `crc32c`. Uses lookup tables, which work on every processor.

@@ -19,8 +19,8 @@
 
 namespace colls::detail {
 
-/// The lookup tables. They operate on inverted checksums, in which the lowest bit is the
-/// coefficient of the highest power of x.
+/// The lookup tables for the functions below. The tables operate on checksums whose bits are
+/// inverted. The lowest bit of a checksum is the coefficient of the highest power of x.
 struct crc32c_tables {
   using table = std::array<std::uint32_t, 256>;
 

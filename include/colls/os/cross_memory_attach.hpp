@@ -24,9 +24,9 @@
 
 namespace colls::shm {
 
-/// A reader of the memory of one process on this host. Because process ids are reused, each read
-/// also reads a nonce at a known address of the process and compares it with the expected value, to
-/// make sure that the id still belongs to the same process.
+/// A reader of the memory of one process on this host. Each read also reads a nonce at a known
+/// address of the process and compares the nonce with the expected value. A difference shows that
+/// the process has ended and that another process now has its id.
 class cross_memory_attach {
  public:
   cross_memory_attach() = default;

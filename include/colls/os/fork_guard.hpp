@@ -63,9 +63,9 @@ class fork_guard {
     const std::lock_guard lock(registry.guard);
     std::erase_if(registry.memory, [=](const auto& entry) { return entry.first == memory; });
   }
-  /// Returns the number of forks without an exec between the first process and this one. If the
-  /// number has changed since a process read the number, the caller is a forked child of that
-  /// process.
+  /// Returns 0 in the process that created the registry, and in a forked child one more than in its
+  /// parent. If the number differs from that of an earlier call, this process is a forked child of
+  /// the process that made the earlier call.
   static unsigned forks() { return instance().forks; }
 
  private:

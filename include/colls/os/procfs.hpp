@@ -70,10 +70,10 @@ inline std::uint64_t stat_field(long pid, int number) {
 
 inline std::uint64_t start_time_of(long pid) { return stat_field(pid, 22); }
 
-/// Returns an id of the launcher of `process`, in the form "pid-start": its process id and its
-/// start time. The launcher sets `variable` for the processes that it starts, and shells and
-/// wrappers pass `variable` on. The launcher is therefore the nearest ancestor of `process` without
-/// `variable` in its environment.
+/// Returns the process id and the start time of the launcher of `process`, in the form "pid-start".
+/// The launcher sets `variable` for the processes that it starts, and shells and wrappers pass
+/// `variable` on. The launcher is therefore the nearest ancestor of `process` without `variable` in
+/// its environment.
 inline std::string launcher_of(long process, const char* variable) {
   const std::string entry = std::string("\0", 1) + variable + "=";
   auto pid = static_cast<long>(stat_field(process, 4));

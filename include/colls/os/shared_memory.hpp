@@ -135,9 +135,9 @@ class mapping {
     if (base_ != nullptr) ::munmap(base_, size_);
   }
 
-  /// Maps the `size` bytes at `offset` of `source`, `times` times in a row at adjacent addresses.
-  /// For example, a ring buffer is mapped twice, so that data that wraps around its end is
-  /// contiguous in memory.
+  /// Maps the `size` bytes at `offset` of `source` to each of `times` adjacent ranges of addresses.
+  /// For example, a ring buffer is mapped twice, so that data that wraps around the end of the
+  /// buffer is contiguous in memory.
   std::error_code map(const segment& source, std::size_t offset, std::size_t size, int times = 1) {
     const std::size_t total = size * static_cast<std::size_t>(times);
     void* const reserved =

@@ -80,7 +80,7 @@ struct device_one_shot {
   bool is_two_shot;  // whether each rank reduces a share of the vector and writes it to all ranks
   std::size_t max_blocks;    // the largest number of blocks of threads
   std::uint64_t sequence;    // the number of this reduction, counted from 1
-  std::uint64_t* timed_out;  // pinned memory, where a kernel that stops waiting writes `sequence`
+  std::uint64_t* timed_out;  // pinned memory; a kernel that stops waiting stores `sequence` there
   unsigned max_polls;        // the number of polls of a flag before the kernel stops waiting
   stream_ref stream;
 };
@@ -94,8 +94,8 @@ struct reduction {
   std::uint32_t accumulate_size;  // the size of an element of the working buffer
   std::uint32_t storage_id;
   std::uint32_t accumulate_id;  // the accumulate type
-  /// The size of the object `*op.state`, which a call copies, or 0 if the operation has no state.
-  /// If the size is 0, `op.state` stays valid without a copy.
+  /// The size of the object `*op.state`, or 0 if the operation has no state. A call copies the
+  /// object only if the size is not 0.
   std::uint32_t state_size;
 
   /// Converts `n` elements of the user's buffer to elements of the working buffer, and prepares

@@ -65,9 +65,9 @@ struct packed_elements {
   }
 };
 
-/// Reads and writes aligned elements. For such elements, `packed_elements` would be slower, because
-/// compilers copy a packed struct as an integer, and the load of that integer stalls if the members
-/// were stored one by one shortly before (no store forwarding).
+/// Reads and writes aligned elements. This class is faster than `packed_elements`, where compilers
+/// load a small struct as one integer. Such a load stalls if the members of the struct were stored
+/// one by one shortly before, because the processor cannot forward several stores to one load.
 struct aligned_elements {
   template <class T>
   [[gnu::always_inline]] static inline const T& get(const void* data, std::size_t i) {
@@ -200,8 +200,8 @@ struct combine_loop {
 /// The loop that combines `inputs` parts from left to right in type Compute. It stores the result
 /// as T to `out`, and also to `second` unless `second` is null. `out` and `second` may each be one
 /// of the parts. With rounding::each_step, the result has the same bits as if `combine_loop` were
-/// applied to one part after another. The loop is used only where it is vectorised, because in all
-/// other cases computation and not memory bandwidth is the limit, and a single pass gains nothing.
+/// applied to one part after another. The loop is used only where it is vectorised. In all other
+/// cases, computation and not memory bandwidth is the limit, so a single pass would gain nothing.
 template <class T, class Compute, class Op, rounding Rounding>
 struct fold_loop {
   static constexpr bool vector = combine_loop<T, Compute, Op>::vector;
@@ -248,8 +248,8 @@ struct fold_loop {
     }
   }
 
-  /// Combines parts of two elements each, and stores both results as one unit, because a later load
-  /// of the two results would stall after two separate stores.
+  /// Combines parts of two elements each. Stores both results as one unit, because a load of both
+  /// results would stall after two separate stores.
   [[gnu::always_inline]] static inline void pair(const Op& op, void* out, void* second,
                                                  const void* const* parts, std::size_t inputs) {
     Compute sum[] = {get(parts[0], 0), get(parts[0], 1)};

@@ -27,7 +27,7 @@ void reduce_into(Data out, const void* left, const void* right, const Op& op) {
   }
 }
 
-/// Returns whether `op` can combine many inputs in one pass over buffers of this type.
+/// Returns whether `op` can combine many buffers of type `Data` in one pass.
 template <buffer Data, class Op>
 bool has_fold(const Op& op) {
   if constexpr (std::is_same_v<Op, any_op>) {

@@ -16,17 +16,17 @@ namespace colls::detail {
 /// and `avx512_fp16` has arithmetic on float16.
 enum class isa : std::uint8_t { basic, avx2, avx512, avx512_vnni, avx512_fp16 };
 
-/// Whether loops can use the dot product instruction of `avx512_vnni`. With clang they cannot,
-/// because clang accepts the operands of an inline assembly instruction only in functions that are
-/// compiled for an instruction set with this instruction.
+/// Whether loops can use the dot product instruction of `avx512_vnni`, which is written as inline
+/// assembly. With clang they cannot, because clang accepts the operands of this instruction only in
+/// functions that are compiled for `avx512_vnni`.
 #if defined(__x86_64__) && !defined(__clang__)
 #define COLLS_DETAIL_DOT_PRODUCT 1
 #else
 #define COLLS_DETAIL_DOT_PRODUCT 0
 #endif
 
-/// The widest instruction set for which loops that combine elements of type T in float are
-/// compiled.
+/// The widest instruction set for which a loop is compiled if it combines elements of type T in
+/// float.
 template <class T>
 inline constexpr isa widest_for = isa::avx512;
 template <>
@@ -141,8 +141,8 @@ struct brain16_sum {
 
  private:
   /// Rounds each float to the nearest bfloat16, which is then the upper half of the word. The lower
-  /// half of a NaN is zero, as it is in all inputs, so the addition does not carry into the upper
-  /// half, and the NaN does not become infinity.
+  /// half of a NaN is zero, because the lower half of every input is zero. Therefore the addition
+  /// does not carry into the upper half of a NaN and does not turn the NaN into infinity.
   [[gnu::always_inline]] static void to_nearest(words& bits) {
     if constexpr (Set == isa::avx512_vnni) {
 #if COLLS_DETAIL_DOT_PRODUCT
@@ -266,7 +266,7 @@ struct extreme_key {
     std::memcpy(&best, source, Size);
     flip();
     // A NaN wins over every number. If the sign of a NaN puts its key at the losing end of the
-    // order, this statement turns it into the key of a NaN at the winning end.
+    // order, this statement turns the key into that of a NaN at the winning end.
     best ^= Least ? best > infinity : best < infinity;
   }
   template <class Op>
@@ -429,9 +429,9 @@ template <class Sum, class Op, rounding Rounding>
   return offset;
 }
 
-/// Combines the Sum::size bytes at `offset` of all parts and stores only the bytes from `first` to
-/// `end`. The other bytes are combined by other calls. They must not be stored here, because `out`
-/// may be one of the parts, and its input would then be combined twice.
+/// Combines the Sum::size bytes at `offset` of all parts, but stores only the bytes from `first` to
+/// `end`. Other calls store the other bytes. If this call stored them too and `out` was one of the
+/// parts, the input in `out` would be combined twice.
 template <class Sum, class Op, rounding Rounding>
 [[gnu::always_inline]] inline void add_edge(void* out, void* second, const void* const* parts,
                                             std::size_t count, std::size_t offset,

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// calibrate: measures the cost of messages on a network with test messages, both between ranks of
-// one host (near) and between ranks of different hosts (far).
+// calibrate: measures the cost of messages by sending test messages, both between ranks on one host
+// (near) and between ranks on different hosts (far).
 
 #include <colls/algorithm/dissemination.hpp>
 #include <colls/algorithm/recursive_doubling.hpp>
@@ -30,8 +30,8 @@ struct sample {
     return longer > shorter ? longer - shorter : 0;
   }
   picoseconds per_kib() const { return difference(full, empty) / (size / 1024); }
-  /// Returns the cost per KiB of the second of two messages, whose latency overlaps with the first
-  /// message.
+  /// Returns the cost per KiB that a second message adds when two messages are sent at the same
+  /// time. The latencies of the two messages overlap.
   picoseconds per_kib_of_next() const { return difference(pair, full) / (size / 1024); }
   link_cost link() const {
     const picoseconds overhead = difference(burst, empty) / extra_messages;
@@ -57,9 +57,9 @@ task<picoseconds> best_time(Channel net, Exchange exchange) {
 }
 
 /// Measures exchanges with `peer` after a barrier of all ranks, and returns the measured times. If
-/// `alone` is true, this pair of ranks has the network to itself, and all times except `pair` are
-/// measured. Otherwise only `full` and `pair` are measured. A rank whose `peer` is -1 only takes
-/// part in the barrier.
+/// `alone` is true, measures all times except `pair`. Otherwise many pairs of ranks use the network
+/// at the same time, and the function measures only `full` and `pair`. A rank whose `peer` is -1
+/// only takes part in the barrier.
 template <channel Channel>
 task<sample> measure_exchanges(Channel net, int peer, bool alone) {
   co_await dissemination::barrier(net);
@@ -101,8 +101,8 @@ task<sample> measure_exchanges(Channel net, int peer, bool alone) {
 
 /// Measures the costs of messages and stores them in `costs`. Each cost is the largest that any
 /// pair of ranks has measured, and is equal on all ranks. First, pairs of ranks on the same host
-/// measure. Then one rank of each host measures with a rank of another host. Finally, all ranks of
-/// each host measure with ranks of another host at the same time.
+/// exchange messages. Then one rank of each host exchanges messages with a rank of another host.
+/// Finally, all ranks of each host exchange messages with ranks of another host at the same time.
 template <channel Channel>
 task<> calibrate(Channel net, network_cost& costs) {
   const node_map& map = net.nodes();

@@ -14,10 +14,10 @@
 
 namespace colls {
 
-/// The model of the costs of a call of one collective on `ranks` ranks. `bytes` is the length of
-/// the whole vector, or for all_to_all the length of one rank's vector. Each host runs `per_host`
-/// consecutive ranks; the last host may run fewer. All chunks (the parts of the vector that belong
-/// to one rank each) are assumed to have the same length.
+/// A model that predicts the cost of one call of a collective on `ranks` ranks. `bytes` is the
+/// length of the whole vector, or for all_to_all the length of one rank's vector. Each host runs
+/// `per_host` consecutive ranks; the last host may run fewer. The model assumes that all chunks
+/// (the parts of the vector that belong to one rank each) have the same length.
 class cost_model : detail::loggp_trees {
  public:
   /// A collective, and the member function of `cost_model` that computes its costs.
@@ -321,8 +321,9 @@ class cost_model : detail::loggp_trees {
       case algorithm::pairwise:
         return pairwise_rounds(chunk_);
       case algorithm::bruck: {
-        // The longest message of a round consists of the blocks whose distances, written in base
-        // `radix`, have the digit 1 at the place with the value `step`.
+        // The longest message of a round consists of the blocks for which the distance from the
+        // source to the destination, written in base `radix`, has the digit 1 at the place with the
+        // value `step`.
         std::uint64_t packed = 0;
         const auto longest_message = [&](int step) {
           const std::uint64_t unit = number(step);
@@ -351,9 +352,9 @@ class cost_model : detail::loggp_trees {
         phase sum;
         for (int far = 1; far < ranks_; far *= 2) {
           sum.messages += number(ranks_ - far);
-          // In the last round, if `2 * far > ranks_`, the sender on the critical path has received
-          // nothing before. The message of this round therefore follows the sender's previous
-          // message after a gap (the time before a rank can send again).
+          // If `2 * far > ranks_`, the distances of all rounds add up to more than `ranks_ - 1`, so
+          // no chain has a message in every round. This round, the last one, then adds only a gap
+          // (the time before a rank can send again).
           sum.critical_path +=
               2 * far <= ranks_ ? shift_hop(n_, far, 2 * far >= per_host_) : gap(n_);
           sum.path_bytes += n_;
@@ -373,8 +374,8 @@ class cost_model : detail::loggp_trees {
         }
         if (has_windows()) {
           phase sum = descriptor_exchange() + window_access_by_all(2 * n_);
-          // Every rank writes to every cache line, so each rank reads a line from the cache of
-          // another core.
+          // Every rank writes to every cache line, so a rank that reads a line gets it from the
+          // cache of another core.
           sum.window_bytes = sum.window_bytes * p_ / 2;
           ++sum.time_slices;
           return sum;

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// tuning: selects the algorithm and the parameters of a call with the shortest predicted time. A
-// choice depends only on values that are equal on all ranks (the call, the ranks, and the costs
+// tuning: selects for each call the algorithm and the parameters with the shortest predicted time.
+// A choice depends only on values that are equal on all ranks (the call, the ranks, and the costs
 // that the ranks have agreed on), so all ranks make the same choice.
 
 #include <colls/algorithm/selection_query.hpp>
@@ -144,10 +144,10 @@ class tuning {
   static constexpr int max_lanes = 16;
   static constexpr std::uint64_t max_segment = 2 << 20;
 
-  /// Calls `consider` for variants of `choice`: without segments (the pieces in which data is
-  /// pipelined) and with each power of two as the segment size in bytes, each combined with 1, 2,
-  /// 4, ... lanes (concurrent parts of a call). A segment size or a number of lanes in `choice`
-  /// that is not 0 is kept.
+  /// Calls `consider` for variants of `choice` that differ in the segment size and the number of
+  /// lanes. Segments are the pieces in which data is pipelined; lanes are concurrent parts of a
+  /// call. Tries no segments and each power of two as the segment size in bytes, and 1, 2, 4, ...
+  /// lanes. All variants keep a segment size or a number of lanes in `choice` that is not 0.
   template <class Consider>
   void for_each_segmentation(const cost_model& model, algorithm_choice choice,
                              const Consider& consider) const {

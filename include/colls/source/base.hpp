@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// source/base: a part of source.hpp, for programs that compile colls separately. A source file that
-// includes this header compiles the errors, the log, the tag matcher and the most common
-// reductions.
+// source/base: a part of source.hpp for programs that define COLLS_SEPARATE_COMPILATION. The one
+// source file that includes this header compiles the errors, the log, the tag matcher and the most
+// common reductions.
 
 #include <colls/reduction/erased_reduction.hpp>
 

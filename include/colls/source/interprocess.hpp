@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// source/interprocess: the part of source.hpp that compiles the communicator whose ranks are
-// processes. For programs that compile colls separately.
+// source/interprocess: a part of source.hpp for programs that define COLLS_SEPARATE_COMPILATION.
+// The one source file that includes this header compiles the functions of the communicator whose
+// ranks are processes.
 
 #include <colls/interprocess.hpp>
 #include <colls/world.hpp>

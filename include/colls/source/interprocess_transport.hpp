@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// source/interprocess_transport: a part of source.hpp, for programs that compile colls separately.
-// Compiles the transport between processes.
+// source/interprocess_transport: a part of source.hpp for programs that define
+// COLLS_SEPARATE_COMPILATION. The one source file that includes this header compiles the functions
+// of the transport between processes.
 
 #include <colls/transport/interprocess/connection.ipp>
 #include <colls/transport/interprocess/connection_table.ipp>

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// source/joining: a part of source.hpp, for programs that compile colls separately. Compiles the
-// functions by which processes join a world (the set of all ranks) and run in it.
+// source/joining: a part of source.hpp for programs that define COLLS_SEPARATE_COMPILATION. The one
+// source file that includes this header compiles the functions by which processes join a world (the
+// set of all ranks) and run in it.
 
 #include <colls/bootstrap/form_world_by_file.hpp>
 #include <colls/join.hpp>

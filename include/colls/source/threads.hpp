@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// source/threads: a part of source.hpp, for programs that compile colls separately. Compiles the
-// communicator whose ranks are threads.
+// source/threads: a part of source.hpp for programs that define COLLS_SEPARATE_COMPILATION. The one
+// source file that includes this header compiles the functions of the communicator whose ranks are
+// threads.
 
 #include <colls/threads.hpp>
 

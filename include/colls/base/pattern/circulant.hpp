@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// circulant: communication patterns on the circulant graph. They take ceil(log2 p) rounds for any
-// number p of ranks, without an additional step if p is not a power of two.
+// circulant: communication patterns on the circulant graph. Data needs ceil(log2 p) rounds to reach
+// all p ranks, even if p is not a power of two.
 
 #include <colls/base/pattern.hpp>
 
@@ -40,11 +40,11 @@ struct circulant {
 /// In each round a rank sends at most one block and receives at most one block. No rank receives a
 /// block twice.
 ///
-/// A skip is a distance between two ranks that exchange blocks. Let L be ceil(log2 size). Round i
-/// uses the skip with the index i mod L. If a rank receives block b in a round, the rank receives
-/// block b + L after L more rounds. Therefore L numbers, the arrivals, describe all blocks that the
-/// rank receives. A negative number means that no block is sent. A number greater than that of the
-/// last block stands for the last block, which is sent only the first time. To find out which
+/// A skip is a distance between two ranks that exchange blocks. The rounds use L = ceil(log2 size)
+/// skips in turn. If a rank receives block b in a round, the rank receives block b + L after L more
+/// rounds. Therefore L numbers, the arrivals, describe all blocks that the rank receives. A
+/// negative number means that no block is sent. A number greater than that of the last block stands
+/// for the last block, unless the rank has already received the last block. To find out which
 /// blocks to send, a rank also computes the arrivals of the L ranks to which it sends. This takes
 /// O(L^2) time in all.
 class circulant_broadcast {
@@ -121,7 +121,7 @@ class circulant_broadcast {
     return all;
   }
 
-  /// A search for paths from the root to the rank `goal`. A path is a sequence of skips, whose
+  /// A search for paths from the root toward the rank `goal`. A path is a sequence of skips, whose
   /// partial sums are the ranks through which a block passes. The search visits the ranks that are
   /// closest to the goal first. The k-th path must end at a rank that lies at least the k-th skip
   /// before the goal. The index of the smallest skip of this path is the k-th arrival. Later paths
@@ -169,7 +169,7 @@ class circulant_broadcast {
   int root_;
   int period_;
   int last_block_;
-  int skipped_rounds_ = 0;  // the initial rounds, left out because no block moves in them
+  int skipped_rounds_ = 0;  // the number of rounds left out at the start: no block moves in them
   int last_received_ = 0;
   int received_[max_period] = {};
   int sent_[max_period] = {};

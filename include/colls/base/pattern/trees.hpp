@@ -29,8 +29,8 @@ class knomial_tree {
 
   constexpr knomial_tree(int rank, int size, int root, int radix)
       : relative(shifted_rank(rank, -root, size)), size_(size), root_(root), radix_(radix) {
-    // The children of a rank differ from it in the digits below its lowest non-zero digit. The
-    // children of the root can differ from it in any digit.
+    // A child differs from its parent in one digit, which lies below the lowest non-zero digit of
+    // the parent. A child of the root can differ from the root in any one digit.
     std::int64_t unit = 1;
     while (unit < size && relative / unit % radix == 0) unit *= radix;
     if (relative != 0) {

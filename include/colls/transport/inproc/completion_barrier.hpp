@@ -12,13 +12,13 @@ namespace colls::inproc {
 
 class completion_barriers;
 
-/// The arrival of one rank at the barrier of all ranks of a communicator. Every lane of an
-/// operation (one of its concurrent parts) has a barrier of its own. Every rank except the last
-/// arriver waits until the last arriver releases it.
+/// The arrival of one rank at a barrier of all ranks of a communicator. Each lane (concurrent part)
+/// of an operation has its own barrier. Every rank except the last arriver waits until the last
+/// arriver releases it.
 class completion_barrier {
  public:
-  /// Prepares an arrival, which `start` performs. The last arriver receives `data` from
-  /// `for_each_other`.
+  /// Prepares an arrival. The rank arrives when `start` is called. The last arriver can access
+  /// `data` by `for_each_other`.
   completion_barrier(completion_barriers& barriers, tag_matcher& matcher, std::uint16_t lane,
                      void* data, operation_record& record)
       : barriers_(barriers),
@@ -107,8 +107,8 @@ class completion_barriers {
       waiting->finish(ec);
     }
   }
-  /// Returns the world rank of a rank that waits at a barrier of another call, although that call
-  /// has the same communicator and sequence number as `call`. Returns -1 if there is none.
+  /// Returns the world rank of a rank that waits at a barrier and whose call has the communicator
+  /// and sequence number of `call`, but is a different call. Returns -1 if there is no such rank.
   int find_mismatched_rank(const operation_record& call) const {
     for (const completion_barrier* const arrival : last_arrivers_) {
       const operation_record& other = arrival->record_;
@@ -143,8 +143,9 @@ class completion_barriers {
   friend completion_barrier;
 
   /// Adds an arriver to its barrier. Returns true if the arriver need not wait, because it is the
-  /// last one or because its operation has failed. The other arrivers stay in the list when the
-  /// last rank arrives, so that a revocation of the communicator can still end their operations.
+  /// last one or because its operation has failed. When the last rank arrives, the other arrivers
+  /// stay in `last_arrivers_`, so that a revocation of the communicator can still end their
+  /// operations.
   bool add(completion_barrier& arriver) {
     const auto barrier = find_barrier(arriver);
     if (barrier != last_arrivers_.end()) {
@@ -186,14 +187,15 @@ class completion_barriers {
     for (; arriver != nullptr; arriver = arriver->previous_) arriver->finish({});
   }
 
-  /// Checks, before `arriver` waits, that the rank below it is not in a different call. The rank
-  /// below is the previous rank of the communicator, or the last rank if `arriver` is rank 0.
-  /// Returns false if the rank below has left the communicator or is in a different call with the
-  /// same sequence number; the communicator is then revoked. Because every arriver makes this
-  /// check, some arriver finds an absent rank if there is one. If the rank below has not begun its
-  /// call yet, it looks for a mismatch itself when it later waits for a message (see
-  /// `find_mismatched_rank`). The check is skipped if the rank below is `last_arriver`, the latest
-  /// arriver before this one. This is the usual case, because ranks mostly arrive in rank order.
+  /// Checks that the rank below `arriver` can still arrive at this barrier. The rank below is the
+  /// previous rank of the communicator, or the last rank if `arriver` is rank 0. Called before
+  /// `arriver` waits. Returns false if the rank below has left the communicator, or is in a
+  /// different call with the same sequence number. In these cases the communicator is revoked. If
+  /// the rank below has not begun its call yet, returns true. That rank itself looks for a mismatch
+  /// if its call waits for a message (see `find_mismatched_rank`). Every arriver checks the rank
+  /// below it, so together they check all ranks. The check is skipped if the rank below is
+  /// `last_arriver`, the latest arriver before `arriver`. This is the usual case, because ranks
+  /// mostly arrive in rank order.
   bool check_rank_below(const completion_barrier& arriver,
                         const completion_barrier* last_arriver) const {
     const communicator_state& comm = *arriver.record_.communicator;

@@ -278,9 +278,9 @@ inline bool inproc_transport::start(posted_receive& receive) {
   return true;
 }
 
-// Checks whether another rank waits at a barrier of a mismatched call. Called when this rank begins
-// to wait for a message. Without this check this rank could wait forever, because a rank that waits
-// at a barrier sends no message.
+// Begins a dispute if another rank waits at a barrier of a mismatched call. Called when this rank
+// begins to wait for a message. Without this check, this rank could wait forever, because a rank
+// that waits at a barrier sends no message.
 inline void inproc_transport::check_barriers(const message_key& key,
                                              const operation_record& record) {
   if (key.is_point_to_point()) return;

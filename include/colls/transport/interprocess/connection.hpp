@@ -33,8 +33,8 @@ namespace colls::interprocess {
 class connection_owner {
  public:
   /// Called when a frame has arrived. If the frame is a control frame, `payload` points to its
-  /// payload. The payload of a message is read later, to the destination set by
-  /// `connection::deliver_to`.
+  /// payload. The payload of a message is read after this call, to the destination that the owner
+  /// sets by `connection::deliver_to`.
   virtual void received(connection& conn, const header& frame, const std::byte* payload) = 0;
   /// Called before the connection takes its next frame. The owner may receive that frame by calling
   /// `connection::try_receive`, and returns whether it has received the frame.
@@ -219,8 +219,8 @@ class connection final : public engine::watcher {
   }
   /// Returns whether a message for the operation `record` is being read.
   bool is_receiving(const operation_record& record) const { return target_.is_for(record); }
-  /// Fails the receive whose message is being read, with the error `ec`, if `matches(receive)`
-  /// returns true.
+  /// If a message is being read for a receive, and `matches(receive)` returns true, fails that
+  /// receive with the error `ec`.
   template <class Predicate>
   void fail_receive(std::error_code ec, Predicate matches) {
     target_.fail(ec, matches);
@@ -292,8 +292,8 @@ class connection final : public engine::watcher {
   /// a memory fence, which is slow.
   void wake_peer() {
     if (is_open() && ring_->take_wake_request()) {
-      // Errors are ignored: either the peer is gone, or the socket is full, and then the bytes in
-      // the socket wake the peer.
+      // Errors are ignored. Either the peer is gone, or the socket is full. In the second case, the
+      // bytes that are already in the socket wake the peer.
       (void)::send(socket_.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
   }
@@ -320,11 +320,11 @@ class connection final : public engine::watcher {
   bool has_peer_exited() const;
 
   /// Ends the connection because this rank has no memory, or because the peer has left too many
-  /// frames unread. In both cases a partly written frame cannot be completed. Informs the owner
-  /// later, from the run queue, because the caller may be a destructor or may be iterating over a
-  /// list.
+  /// frames unread. In both cases a partly written frame cannot be completed. The owner is told
+  /// from the run queue, after this call has returned, because the caller may be a destructor or
+  /// may be iterating over a list.
   void abort();
-  /// Reports an abort of the connection to the owner at once, unless it has been reported already.
+  /// If the connection was aborted and the owner has not been told yet, tells the owner at once.
   /// Called when an operation needs the connection.
   void report_if_aborted();
   /// Returns whether data is in flight and the peer's system has acknowledged nothing for 5 s. TCP
@@ -341,7 +341,8 @@ class connection final : public engine::watcher {
   void fail(int system_error, const char* fault = nullptr);
 
  private:
-  /// The completion by which `abort` reports to the owner later.
+  /// The completion with which `abort` tells the owner of the connection that it was aborted. Runs
+  /// after `abort` has returned.
   struct abort_report : completion {
     explicit abort_report(connection& aborted)
         : completion(
@@ -447,8 +448,9 @@ class connection final : public engine::watcher {
   void refuse(const char* fault);
 
   // Reads the socket of a connection through shared memory. This socket brings wake-ups, the
-  // descriptor of the peer's heap, and the end of file when the peer has closed its end. In the
-  // last case, first reads the frames that the peer has left in the ring buffer.
+  // descriptor of the peer's heap, and the end of file when the peer has closed its end. Before
+  // this function handles the end of file, it reads the frames that the peer has left in the ring
+  // buffer.
   void read_wakeups();
 
   // Passes the descriptor of the peer's shared heap to the owner. If there is no memory to map the
@@ -457,9 +459,10 @@ class connection final : public engine::watcher {
 
   void handle_end_of_file();
 
-  // Returns whether this rank has to read a report from the store before it reports the end of the
-  // connection. A peer that fails may have told the store the reason, although its last frames were
-  // lost with the connection. The next read of the socket finds the end of the connection again.
+  // Returns whether this rank should read a report from the store before it tells the owner that
+  // the connection has ended. A peer that fails may have told the store the reason. This rank may
+  // not know the reason, because the last frames of the peer may be lost. Returns true for at most
+  // 100 ms. The caller then does nothing, and the next read of the socket finds the end again.
   bool awaits_explanation();
 
   engine& engine_;
@@ -481,7 +484,8 @@ class connection final : public engine::watcher {
   time_point end_seen_ = never;          // when the end was first seen, while its report is delayed
   time_point unanswered_since_ = never;  // when the peer stopped acknowledging retransmitted data
 
-  std::uint32_t latest_communicator_ = 0;  // of the peer's latest frame for a collective
+  // The communicator and the sequence number of the peer's latest frame of a collective.
+  std::uint32_t latest_communicator_ = 0;
   std::uint64_t latest_sequence_ = 0;
 
   send_queue send_queue_;

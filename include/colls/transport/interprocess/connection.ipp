@@ -65,9 +65,9 @@ COLLS_ONCE bool connection::is_silent(time_point now) {
 COLLS_ONCE void connection::shut() {
   if (!socket_) return;
   engine_.unwatch(socket_.get(), *this);
-  // The socket is only half closed in two cases. If the peer maps this rank's heap, the socket must
-  // later show when the peer exits. After an invalid frame there may be unread data; closing the
-  // socket would then reset the connection, and the peer would lose frames of this rank.
+  // The socket is only half closed in two cases. If the peer maps this rank's heap, this rank needs
+  // the socket to see when the peer exits. After an invalid frame there may be unread data; closing
+  // the socket would then reset the connection, and the peer would lose frames of this rank.
   if ((peer_maps_heap || refused_) && !peer_closed_) {
     (void)::shutdown(socket_.get(), SHUT_WR);  // fails if the peer is gone
     half_closed_socket_ = detail::fork_guarded_socket(std::move(socket_));
@@ -85,8 +85,8 @@ COLLS_ONCE void connection::fail(int system_error, const char* fault) {
 }
 
 COLLS_ONCE void connection::refuse(const char* fault) {
-  // The loss is reported before the connection ends, because the owner then queues frames that tell
-  // the peer why communicators fail.
+  // The loss is reported while the connection can still send, because the owner responds by queuing
+  // frames that tell the peer why communicators fail.
   char message[120];
   std::snprintf(message, sizeof message, "on the connection from rank %d to rank %d: %s", peer_,
                 owner_.matching().rank(), fault);
@@ -126,8 +126,8 @@ COLLS_ONCE void connection::read_wakeups() {
   // The limit keeps a peer that writes without pause from blocking this thread. If bytes remain,
   // epoll reports them again.
   constexpr int max_reads = 16;
-  // The number of pumps that take all frames that a peer has left: at most one full ring buffer of
-  // slots, of which one pump takes up to 256.
+  // This number of pumps is enough to read all frames that a peer has left, because the ring buffer
+  // has `shm::slots` slots, and one pump reads up to 256 slots.
   constexpr int max_pumps = static_cast<int>(shm::slots) / 256;
   char bytes[256];
   ssize_t got = 1;

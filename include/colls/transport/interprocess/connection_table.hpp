@@ -55,8 +55,8 @@ class connection_table {
   /// Opens a connection. If `ring` is null, frames go through the socket.
   void open(connection& conn, detail::descriptor socket, std::unique_ptr<shm::ring_buffer> ring);
 
-  /// Makes the current or the next poll end with a flush of the connection. Does nothing if the
-  /// connection has nothing to write.
+  /// Arranges that the connection is flushed at the end of the current poll, or of the next poll if
+  /// none is running. Does nothing if the connection has nothing to write.
   void flush_soon(connection& conn) {
     if (conn.is_idle()) return;
     if (std::find(to_flush_.begin(), to_flush_.end(), &conn) == to_flush_.end()) {
@@ -65,7 +65,7 @@ class connection_table {
   }
   /// Reads and writes as much as possible. Returns whether any bytes moved. `receives` holds the
   /// posted receives of this rank. `add_awaited(add)` must call `add(connection)` for each
-  /// connection that this rank waits for other than through these receives.
+  /// connection from which this rank awaits a message for which it has posted no receive.
   template <class AddAwaited>
   bool poll(match_queues& receives, const AddAwaited& add_awaited) {
     bool moved = false;
@@ -78,9 +78,9 @@ class connection_table {
 
   // ---- leaving the world
 
-  /// Writes as many queued frames as possible. Returns true if this function must be called again
-  /// later, because frames are still queued, or because a peer may have opened its end of a
-  /// connection and must still be sent a goodbye (the last frame of a rank).
+  /// Writes as many queued frames as possible. Returns true if this function must be called again.
+  /// This is the case if frames are still queued. It is also the case if a peer may have opened its
+  /// end of a connection, because this rank must then send it a goodbye (the last frame of a rank).
   bool flush_all();
   void say_goodbye();
   void shut_writing();

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The member functions of connection_table that are not inline: opening connections and leaving the
-// world.
+// The member functions of connection_table that are not inline. They open connections, and close
+// connections when this rank leaves the world.
 
 #include <colls/base/compiler.hpp>
 #include <colls/transport/interprocess/connection_table.hpp>

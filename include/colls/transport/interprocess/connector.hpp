@@ -46,10 +46,10 @@ class connector final : authenticating_listener::handler {
   /// has been stopped.
   connection& connect(int peer);
 
-  /// Checks whether the peer's host still answers, and fails `conn` if it does not. Called when the
-  /// peer has acknowledged nothing on `conn` for a while. Opens a second connection to the peer for
-  /// this purpose: the peer's host accepts this connection and answers keep-alive on it, even while
-  /// the peer itself is busy with a computation.
+  /// Starts a probe, which fails `conn` if the peer's host no longer answers. Called when the peer
+  /// has acknowledged nothing on `conn` for a while. The probe opens a second connection to the
+  /// peer. The peer's system accepts the second connection and answers keep-alive on it, even while
+  /// the peer is busy with a computation.
   void probe(connection& conn);
 
   /// Stops dialling. Dials that are already in progress may still succeed. Returns false if
@@ -79,18 +79,17 @@ class connector final : authenticating_listener::handler {
   // ---- dialling
 
   // Dials until the connection opens or the peer seems to be dead. A peer whose system accepts
-  // connections is alive, however long the peer computes. If such a peer does not answer in time,
-  // dials again as long as an operation needs the connection. The time limit of each handshake is
-  // the timeout of operations.
+  // connections counts as alive. If such a peer does not answer the handshake within the timeout of
+  // operations, dials again as long as an operation needs the connection.
   task<> dial(connection& conn);
 
-  // Performs a probe. Connects to the peer's listener, closes this end for writing, and waits until
-  // keep-alive fails or the peer drops the connection. While the peer computes, the connection
-  // stays in the backlog of the listener. When the peer accepts the connection later, the peer
-  // finds that this rank has closed its end, and drops the connection.
+  // Performs a probe. Connects to the peer's listener, shuts the new connection for writing, and
+  // waits until keep-alive fails or the peer drops the connection. A busy peer leaves the
+  // connection in the backlog of its listener. Once the peer has accepted the connection, the peer
+  // reads the end of the stream and drops the connection.
   task<> probe_host(connection& conn);
-  // Returns whether `ec` is an error that means that the peer's host cannot be reached, such as
-  // those that keep-alive reports.
+  // Returns whether `ec` means that the peer's host cannot be reached. Keep-alive reports such
+  // errors.
   static bool is_network_error(std::error_code ec);
   // Returns whether `ec` means that the local system lacks a resource, which says nothing about the
   // peer.
@@ -101,11 +100,11 @@ class connector final : authenticating_listener::handler {
   time_point handshake_deadline() const { return world_.cfg.timeout.after(engine_.now()); }
 
   // Dials the peer through its local socket, in order to share memory. Returns false if the caller
-  // has to use TCP: because the peer is on another host, because its local socket does not work, or
-  // because the local socket has been congested for a long time (another user may fill it). Returns
-  // true if the peer was dialled or the local socket has to be tried again later. Sets `*is_alive`
-  // to whether the peer's system answered. If the local socket of a peer on this host does not
-  // work, sets `*reason` to the error.
+  // must use TCP, because the peer is on another host or its local socket does not work. A local
+  // socket that stays congested counts as one that does not work, because another user may be
+  // filling it. Otherwise returns true, and the caller must dial again if the connection has not
+  // opened. Sets `*is_alive` to whether the peer's system answered. If the local socket of a peer
+  // on this host does not work, sets `*reason` to the error.
   task<bool> dial_local(connection& conn, endpoint address, bool* is_alive,
                         std::error_code* reason);
 
@@ -115,8 +114,8 @@ class connector final : authenticating_listener::handler {
   task<> accept_local(std::unique_ptr<stream> socket, int peer);
 
   // Logs that this rank reaches the peer by TCP and not by shared memory, because of the error
-  // `reason`. Called only after TCP has connected, because the log entry would be wrong if the peer
-  // could not be reached at all.
+  // `reason`. Must be called after TCP has connected, because the log entry is wrong if TCP fails,
+  // too.
   void log_tcp_fallback(int peer, std::error_code reason);
   static void throw_no_shared_memory(std::error_code ec);
   void log_no_shared_memory(std::error_code ec);

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The member functions of connector that are not inline: dialling and accepting.
+// The member functions of connector that are not inline. They dial peers and accept connections.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/store_frame.hpp>
@@ -71,9 +71,8 @@ COLLS_ONCE void connector::open_to_self(connection& out) {
 
 COLLS_ONCE task<> connector::dial(connection& conn) {
   const flag_guard dialing(conn.is_dialing);
-  // This task yields first, because the operation that needs the connection is not queued yet. On
-  // one host a connection can be refused at once, and a failure that is reported before the
-  // operation is queued would not reach it.
+  // Yields until the operation that needs the connection is queued. A peer on this host can refuse
+  // the connection at once, and a failure reported before then would not reach the operation.
   co_await yield();
   failure reason(errc::peer_failed);
   reason.culprit = conn.peer();
@@ -157,9 +156,8 @@ COLLS_ONCE task<> connector::dial(connection& conn) {
     if (alive) last_alive = engine_.now();
     hopeless = engine_.now() - last_alive >= dead_peer_timeout;
     co_await engine_.sleep_until(engine_.now() + pause);
-    // If the peer has dropped the connection, the pause stays short, because under a flood of
-    // foreign connections the peer may drop this rank's connections repeatedly before it serves one
-    // of them.
+    // The pause stays short if the peer has dropped the connection. A peer that is flooded with
+    // foreign connections may drop several connections of this rank before it serves one.
     pause = std::min<time_point>(2 * pause, dropped ? 50 * milliseconds : seconds);
   }
   const bool looks_dead = hopeless && reason.code == errc::peer_failed;
@@ -254,8 +252,8 @@ COLLS_ONCE task<bool> connector::dial_local(connection& conn, endpoint address, 
     *reason = ec;
     co_return false;
   }
-  // The handshake may take as long as an operation may wait, because a peer that computes answers
-  // late. If the peer dies, its system ends the connection, and with it the handshake.
+  // The handshake may take as long as an operation may wait, because a busy peer answers late. If
+  // the peer dies, its system ends the connection, and the handshake fails.
   stream socket(engine_, std::move(fd));
   socket.set_deadline(handshake_deadline());
   bool accepted = false;
@@ -356,8 +354,8 @@ COLLS_ONCE void connector::open(connection& conn, detail::descriptor socket,
 
 COLLS_ONCE void connector::adopt(connection& conn, detail::descriptor socket) {
   detail::enable_keep_alive(socket.get());
-  // The congestion control was usable when this rank joined the world, but setting it may fail now.
-  // The process may have lost the right to use it, or the system may have unloaded its module.
+  // The congestion control was usable when this rank joined the world. Setting it fails if the
+  // process has since lost the right to use it, or the system has since unloaded its module.
   const auto& name = world_.cfg.congestion;
   std::error_code ec;
   if (!name.empty()) ec = detail::set_congestion(socket.get(), name);

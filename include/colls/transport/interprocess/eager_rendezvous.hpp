@@ -115,14 +115,13 @@ class eager_rendezvous {
     connections_.flush_soon(conn);
   }
 
-  /// Sends the RTS of deferred sends (sends whose RTS waits because too many RTS are pending) as
-  /// far as the limit allows. Must be called after other sends have failed, because their RTS may
-  /// no longer be pending.
+  /// Sends the RTS that were deferred because too many RTS were pending, up to the limit. Must be
+  /// called after sends have failed, because their RTS no longer count towards the limit.
   void resume_deferred(connection& conn) noexcept;
 
-  /// Sends an RTS, marked as repeated, for each long message of a collective that has waited for a
-  /// while. If the receiver expects a short message instead, it sends no CTS, and only this RTS
-  /// lets the receiver detect the mismatch.
+  /// Sends an RTS, marked as repeated, for each long collective message that has waited for its CTS
+  /// for a while. A receiver that expects a short message sends no CTS, and detects the mismatch
+  /// only by this RTS.
   void repeat_rts(time_point now);
 
   // ---- handling of arriving frames
@@ -206,16 +205,17 @@ class eager_rendezvous {
     return true;
   }
 
-  // Queues as many blocked sends of `key` as possible, either as eager messages or by their RTS,
-  // and then those of the deferred keys. A blocked send waits behind other sends of its key. A
-  // deferred key waits because too many RTS are pending.
+  // Queues as many blocked sends as possible, first those of `key` and then those of the deferred
+  // keys. Queues a send as an eager message if there is credit, and otherwise only its RTS. A
+  // blocked send waits behind other sends of its key. A deferred key waits because too many RTS are
+  // pending.
   void advance(connection& conn, const message_key& key);
   void advance_key(connection& conn, const message_key& key);
-  // Calls `advance` and schedules a flush. Called when other sends have completed or failed. Aborts
+  // Calls `advance` and schedules a flush. Called after sends have failed or were withdrawn. Aborts
   // the connection if there is no memory.
   void resume_others(connection& conn, const message_key& key) noexcept;
 
-  // Cancels a send whose RTS has been written, at least in part, by telling the peer and leaving a
+  // Cancels a send whose RTS has been written, at least in part. Tells the peer, and leaves a
   // tombstone, which absorbs a CTS that may be on its way.
   void send_cancel(posted_send& send);
   // Handles the cancel of the RTS with this key and number. If the RTS is still stored, discards it

@@ -24,8 +24,8 @@ inline constexpr std::size_t credit_window = eager_window;
 /// Returns the credit that an eager message of `size` bytes takes.
 constexpr std::size_t credit_cost(std::size_t size) { return size + 64; }
 
-/// While an RTS of the same key is pending, the RTS of another long point-to-point message may be
-/// sent only if fewer than this number of RTS are pending on the connection, over all keys.
+/// While a point-to-point RTS of a key is pending, another RTS of that key may be sent only for a
+/// long message, and only if fewer than this number are pending on the connection, over all keys.
 inline constexpr std::size_t max_rts_ahead = 64;
 
 /// The largest number of RTS from the peer that may wait for their receives, over all keys. A rank
@@ -33,9 +33,10 @@ inline constexpr std::size_t max_rts_ahead = 64;
 /// in flight.
 inline constexpr std::size_t max_rts = std::size_t{2} << 20;
 
-/// The largest number of CTS from the peer that may wait until this rank posts their sends, over
-/// all keys. A rank sends the CTS of a collective when it posts the receive. A communicator runs at
-/// most 64 calls at a time, so only a peer with thousands of communicators could reach this limit.
+/// The largest number of CTS, over all keys, that may arrive before this rank posts the sends that
+/// they permit. A rank sends the CTS of a collective when it posts the receive. A communicator runs
+/// at most 64 calls at a time, so only a peer with thousands of communicators could reach this
+/// limit.
 inline constexpr std::size_t max_stored_cts = std::size_t{1} << 20;
 
 /// The flow control of one connection. It consists of the credit in both directions, the CTS that
@@ -68,9 +69,10 @@ class flow_control {
   }
   bool any_pending() const { return !collective_sends.empty() || !announced_sends.empty(); }
 
-  /// Returns whether the RTS of a point-to-point send may be sent now. The first RTS of each key
-  /// may be sent regardless of `max_rts_ahead`, so that a receive of any key finds its message. If
-  /// `is_rts_limit_reached()`, which takes very many keys, no RTS may be sent (see `defer`).
+  /// Returns whether the RTS of a point-to-point send may be sent now. Returns false if
+  /// `is_rts_limit_reached()` (see `defer`), which happens only with very many keys. Otherwise the
+  /// first RTS of each key may be sent regardless of `max_rts_ahead`, so that a receive of any key
+  /// finds its message.
   bool may_send_rts(const posted_send& send) const {
     if (is_rts_limit_reached()) return false;
     return none_pending(send.key) ||

@@ -29,7 +29,7 @@ static_assert(std::endian::native == std::endian::little, "frames are little-end
 enum class kind : std::uint8_t {
   data = 1,     // an eager message, the payload that answers a CTS, or, with `flag::rts`, an RTS
   cts,          // permits one message of this key, or, with `flag::credit`, only returns credit
-  announce,     // says that the sender has waited long in this operation; carries a state_report
+  announce,     // says that an operation of the sender has waited long; carries a state_report
   revoke,       // revokes the communicator; carries the failure
   goodbye,      // the last frame of a sender that leaves the world
   fingerprint,  // carries the fingerprint of the sender's call with this sequence number
@@ -54,9 +54,9 @@ inline constexpr std::uint8_t truncated = 16;
 /// Marks a frame of `kind::mapped` whose sender also reads private memory of the receiver through
 /// the kernel (CMA, cross-memory attach).
 inline constexpr std::uint8_t cma = 32;
-// Marks an RTS as an RTS cancel, which withdraws the point-to-point message whose RTS was number
-// `length` on this connection. On a frame of `kind::cts`, confirms an RTS cancel. The receiver
-// sends the confirmation if it had not answered the RTS with a CTS.
+/// Marks an RTS as an RTS cancel, which withdraws the point-to-point message whose RTS was number
+/// `length` on this connection. Marks a frame of `kind::cts` as the confirmation of an RTS cancel.
+/// The receiver sends the confirmation only if it has not answered the RTS with a CTS.
 inline constexpr std::uint8_t cancel = 64;
 }  // namespace flag
 

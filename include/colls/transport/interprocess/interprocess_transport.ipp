@@ -85,7 +85,7 @@ COLLS_ONCE task<> interprocess_transport::close(time_point deadline) {
   }
   connections_.shut();
   if (info_->kv_store != nullptr) {
-    // From this entry, ranks that dial this rank later learn that it has left and has not died.
+    // This entry tells ranks that still dial this rank that it has left the world and has not died.
     try {
       co_await info_->kv_store->set(detail::left_key(rank()), "1",
                                     std::min(deadline, now() + seconds));

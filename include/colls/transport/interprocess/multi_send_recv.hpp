@@ -18,11 +18,11 @@
 namespace colls::interprocess {
 
 /// An operation that sends the messages of `sends`, receives the messages of `receives`, and
-/// completes when both are done. Its frames are those of ordinary messages, so a peer may use
-/// ordinary sends and receives. If a connection cannot take a message at once, the operation starts
-/// an ordinary send of that message. If a message has not arrived after a while, the operation
-/// posts an ordinary receive for it, so that the matcher detects late ranks, ranks that have left
-/// and mismatched calls.
+/// completes when all of them are sent and received. Its frames are those of ordinary messages, so
+/// a peer may use ordinary sends and receives. If a connection cannot take a message at once, the
+/// operation starts an ordinary send of that message. If a message has not arrived after a while,
+/// the operation posts an ordinary receive for it, so that the matcher detects late ranks, ranks
+/// that have left and mismatched calls.
 template <class Transport>
 class multi_send_recv_operation {
  public:

@@ -68,10 +68,10 @@ class payload_target final : public payload_writer {
   }
   /// Returns whether the payload is complete and its checksum is wrong.
   bool is_damaged() const { return is_damaged_; }
-  /// Makes `receive` the destination of the payload. If `receive` has a reduction, each piece of
-  /// the payload is reduced on arrival if `in_place` is true and the elements are not too long.
-  /// Otherwise the payload is gathered and then reduced as a whole. Fails `receive` if there is no
-  /// memory to gather the payload.
+  /// Makes `receive` the destination of the payload. If `in_place` is true, a receive with a
+  /// reduction reduces each piece of the payload on arrival, unless the elements are too long. Any
+  /// other receive with a reduction gathers the payload and then reduces it as a whole. Fails
+  /// `receive` if there is no memory to gather the payload.
   void deliver_to(posted_receive& receive, bool in_place) {
     next_ = receive.data;
     if (receive.fold != nullptr && (!in_place || receive.granularity > max_in_place_granularity)) {
@@ -99,8 +99,8 @@ class payload_target final : public payload_writer {
   /// Returns null if there is no such address. The caller must then pass the bytes to `take`, or to
   /// `filled` to discard them.
   std::byte* room() const { return next_; }
-  /// Counts the `size` bytes at `source` as arrived. The caller must have written them to `room()`.
-  /// If `room()` is null, the bytes are discarded.
+  /// Counts the `size` bytes at `source` as arrived. If `room()` is not null, the caller must have
+  /// written the bytes there. If `room()` is null, the bytes are discarded.
   void filled(const std::byte* source, std::size_t size) {
     if (next_ != nullptr) next_ += size;
     note(source, size);

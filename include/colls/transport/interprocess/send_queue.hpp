@@ -57,8 +57,7 @@ struct posted_send : key_table_node {
   }
 };
 
-/// A queue of bytes that does not move the remaining bytes each time that bytes are removed from
-/// its front.
+/// A queue of bytes. Removing bytes from its front does not move the remaining bytes.
 class byte_queue {
  public:
   bool empty() const { return begin_ == bytes_.size(); }
@@ -92,9 +91,10 @@ class byte_queue {
 
 /// The limits, in bytes, on the control frames that are queued for a peer that does not read. Above
 /// `max_unread_repeated`, further frames of the kinds `announce` and `report` are dropped, because
-/// this rank repeats them later. Above `max_unread`, the connection is aborted. That happens only
-/// if the peer keeps sending frames that this rank must answer, but does not read the answers. The
-/// control frames that this rank sends unprompted, such as CTS, stay far below the limit.
+/// this rank sends such frames repeatedly. Above `max_unread`, the connection is aborted. Only a
+/// peer that keeps sending frames that this rank must answer, and does not read the answers, can
+/// reach `max_unread`. The control frames that this rank sends unprompted, such as CTS, stay far
+/// below this limit.
 inline constexpr std::size_t max_unread_repeated = std::size_t{1} << 20;
 inline constexpr std::size_t max_unread = std::size_t{64} << 20;
 
@@ -220,7 +220,7 @@ class send_queue {
     for (posted_send* send = first_; send != nullptr; send = send->next_queued) visit(*send);
   }
   /// Fails the sends for which `matches(send)` returns true. Returns false if `withdraw` has
-  /// returned false for one of them, so that the caller must end the connection.
+  /// returned false for one of them. The caller must then end the connection.
   template <class Predicate>
   [[nodiscard]] bool fail(std::error_code ec, Predicate matches) {
     bool is_writable = true;
@@ -258,8 +258,8 @@ class send_queue {
     return static_cast<int>(count);
   }
 
-  /// The bytes to write next: the header `frame` and the beginning of its payload or, if the kind
-  /// of `frame` is 0, more payload of the previous frame.
+  /// The bytes to write next: the header `frame`, followed by its payload. If the kind of `frame`
+  /// is 0, there is no header, and the bytes are the rest of the payload of the previous frame.
   struct piece {
     header frame;
     const std::byte* data = nullptr;
@@ -279,7 +279,7 @@ class send_queue {
     return next;
   }
 
-  /// Records that the header in `front()`, if it contains one, and `size` bytes of the payload in
+  /// Records that the header of `front()`, if there is one, and the next `size` payload bytes of
   /// `front()` were written.
   void advance_front(std::size_t size) {
     if (!tail_.empty()) {

@@ -69,7 +69,7 @@ class connection_states {
   }
 
   /// Records that `rank` detects a failure of its connection to `peer`. Does nothing and returns
-  /// false if the connection is not open or its failure was detected before.
+  /// false if the connection is not open or if `rank` has already detected a failure of it.
   bool detect_failure(int rank, int peer) {
     connection_state& state = between(rank, peer);
     if (!state.open || state.failure_detected) return false;

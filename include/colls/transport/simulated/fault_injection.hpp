@@ -9,9 +9,9 @@
 
 namespace colls {
 
-// Returns the time at which a message arrives that would arrive at `time` without faults. In a run
-// with a fault plan, adds a random delay, holds the message back while the connection is stalled,
-// and keeps the messages of the connection in order.
+// Returns the arrival time of a message that would arrive at `time` without faults. In a run with a
+// fault plan, adds a random delay, holds the message back while the connection is stalled, and
+// keeps the messages of the connection in order.
 inline simulated::ticks simulated_world::enforce_order(int source, int dest, ticks time) {
   if (!has_plan_) return time;
   simulated::connection_states::connection_state& state = connections_->between(source, dest);
@@ -65,9 +65,9 @@ inline bool simulated_world::corrupts(simulated_transport& sender) {
   return false;
 }
 
-// Defers the event `due` if the rank is frozen. Otherwise counts the event, which may inject
-// faults, and then drops it if the rank is dead. Returns false if the caller must still handle the
-// event.
+// Defers the event `due` if the rank is frozen. Otherwise counts the event and injects the faults
+// planned for it. If the rank is then dead, drops the event. Returns true if the event was deferred
+// or dropped, and false if the caller must handle it.
 inline bool simulated_world::intercept(const event& due, simulated_transport& rank) {
   if (now_ < rank.frozen_until_) {
     event later = due;
@@ -129,8 +129,8 @@ inline void simulated_world::apply_pending_faults() {
   }
 }
 
-// Puts a rank into `state`, which ends the rank or isolates it from the others. Schedules the times
-// at which other ranks find this out.
+// Sets the state of a rank to `state`, which is not `alive`. Schedules the times at which connected
+// ranks detect the failure.
 inline void simulated_world::end_rank(int rank, simulated::rank_state state) {
   connections_->state_of(rank) = state;
   if (state != simulated::rank_state::isolated) {
@@ -142,8 +142,8 @@ inline void simulated_world::end_rank(int rank, simulated::rank_state state) {
     if (other == rank) continue;
     if (state == simulated::rank_state::killed) {
       if (!connections_->detect_failure(other, rank)) continue;
-      // The other rank sees the end of the stream only after all bytes that the ended rank had
-      // sent.
+      // The other rank sees the end of the stream only after it has received all bytes that the
+      // ended rank sent.
       const ticks last = std::max(now_, connections_->between(rank, other).last_arrival);
       report_loss(other, rank, last + network_.latency(rank, other), "its process has ended");
     } else {
@@ -158,8 +158,8 @@ inline void simulated_world::end_rank(int rank, simulated::rank_state state) {
   }
 }
 
-// If `rank` is connected to `peer`, schedules the time at which `rank` detects that the connection
-// is dead, because its keep-alive probes stay unanswered.
+// If `rank` is connected to `peer`, schedules the time at which the unanswered keep-alive probes of
+// `rank` show that the connection is dead.
 inline void simulated_world::detect_loss(int rank, int peer) {
   if (connections_->detect_failure(rank, peer))
     report_loss(rank, peer, now_ + idle_timeout, "it is cut off");
@@ -177,9 +177,9 @@ inline void simulated_world::report_loss(int rank, int peer, ticks time, const c
   push(time, event::kind::control_arrived, rank, &msg);
 }
 
-// Sends a failure to all reachable ranks except `source` through the store (the key-value service
-// of the job). Does nothing if the plan has no store, or if `source` is isolated and cannot reach
-// the store.
+// Reports the failure `reason` to all reachable ranks except `source`. The report passes through
+// the store (the key-value service of the job). Does nothing if the plan has no store or `source`
+// is isolated.
 inline void simulated_world::broadcast_failure(int source, const failure& reason,
                                                std::uint32_t communicator) {
   if (!plan_.store || connections_->state_of(source) == simulated::rank_state::isolated) return;

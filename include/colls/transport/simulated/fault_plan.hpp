@@ -25,7 +25,7 @@ struct fault {
     flip,            // a bit of the rank's `event`-th message flips, so that its checksum is wrong
     cancel,          // the rank cancels the operation in flight
     destroy,         // the rank destroys its communicator
-    wrong_argument,  // in each call, `argument` differs from that of the other ranks
+    wrong_argument,  // one argument that the rank passes differs from that of the other ranks
   };
   enum class argument : std::uint8_t { count, root, op, type, order, algorithm };
 

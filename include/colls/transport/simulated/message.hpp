@@ -20,7 +20,7 @@ struct message;
 
 /// The state of a send operation.
 struct outgoing : key_table_node {
-  /// A `waiting` send is in a table of the sending rank until its receive is posted. A
+  /// A `waiting` send is in a table of the sending rank until the matching receive is posted. A
   /// `transmitting` send is in a list of the sending rank while its bytes leave that rank.
   enum class stage : std::uint8_t { idle, waiting, transmitting };
 
@@ -61,9 +61,9 @@ struct message final : unexpected_message {
   int hops = 0;             // the number of links inside the network on the route
   int hop = 0;              // the number of links that the message has passed
   std::size_t filled = 0;   // the number of bytes delivered piece by piece
-  std::uint32_t trace = 0;  // the number, from 1, of its record in the trace; 0 without a trace
+  std::uint32_t trace = 0;  // the number of the trace record (from 1), or 0 if there is no trace
   bool is_rts = false;
-  bool is_repeated_rts = false;  // an RTS of a collective's message that has waited long for a CTS
+  bool is_repeated_rts = false;  // an RTS sent after a message of a collective has waited 100 ms
   bool is_queued = false;        // an RTS that waits at the receiver for a receive
   bool is_cleared = false;       // a point-to-point message for which a CTS was sent
   bool is_lost = false;          // the message will not arrive, for example because its sender died

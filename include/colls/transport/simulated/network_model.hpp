@@ -41,7 +41,7 @@ inline std::string_view next_part(std::string_view& text, char separator) {
 /// The network topology. Its text forms are:
 /// - `flat`: no links are shared.
 /// - `nodes:8`: 8 ranks share a machine and its network card. Messages inside a machine are four
-///   times as fast.
+///   times as fast as messages between machines.
 /// - `fat_tree:16` or `fat_tree:16:4`: each leaf switch connects 16 ranks and has 16 or 4 uplinks,
 ///   one to each spine switch. The destination rank of a message selects the spine switch.
 /// - `torus:8x8x4`: a torus with one rank at each point. A message travels along one dimension
@@ -208,8 +208,8 @@ class network {
   }
   int coordinate(int rank, int d) const { return rank / stride(d) % wiring_.extent[d]; }
   // Returns the number of steps from `source` to `dest` along dimension `d` in the shorter
-  // direction, negative for steps downwards. The direction is upwards if both directions are
-  // equally long.
+  // direction. The number is negative if that direction is downwards. If both directions are
+  // equally long, the steps go upwards.
   int distance(int source, int dest, int d) const {
     const int points = wiring_.extent[d];
     const int up = (coordinate(dest, d) - coordinate(source, d) + points) % points;

@@ -131,7 +131,7 @@ inline void simulated_transport::handle_transmitted(message& msg) {
   world_.finish_transmission(msg);
 }
 
-// Drops a message that had not left its rank completely when that rank died.
+// Drops a message whose last byte had not left this rank when the rank died.
 inline void simulated_transport::drop_unsent(message& msg) {
   if (outgoing* const send = std::exchange(msg.send, nullptr)) {
     send->msg = nullptr;
@@ -169,9 +169,9 @@ inline void simulated_transport::withdraw(outgoing& send) {
   send.progress = outgoing::stage::idle;
 }
 
-// Transmits the message of `send`, for which the receiver has sent a CTS. For a collective, also
-// transmits the short messages with the same key that have waited behind this message only to keep
-// the order.
+// Transmits the message of `send`, for which the receiver has sent a CTS. In a collective, also
+// transmits the short messages with the same key that waited only because they must not overtake
+// this message.
 inline void simulated_transport::handle_cts(outgoing& send) {
   const message_key key = send.key;
   const bool is_direct = key.is_point_to_point();
@@ -185,8 +185,8 @@ inline void simulated_transport::handle_cts(outgoing& send) {
   }
 }
 
-// Sends a repeated RTS, which only tells the receiver the length of a long message that has waited
-// for a while. The repeated RTS leaves after all messages that the rank has sent before.
+// Sends a repeated RTS, which tells the receiver the length of a long message that has waited for a
+// while. The RTS leaves after all messages that this rank has already sent.
 inline void simulated_transport::repeat_rts(outgoing& send) {
   send.rts_repeated = true;
   message& msg = make_message(send);
@@ -367,9 +367,9 @@ inline void simulated_transport::handle_rts(message& msg) {
   }
 }
 
-// Compares the length of a long message that waits at its sender with the length of the receive for
-// which it waits. If the lengths differ, the communicator fails. Without this check, the send and
-// the receive would both wait.
+// Compares the length of a long message, which waits at its sender, with the length of the matching
+// receive. If the lengths differ, the communicator fails. Without this check, the send and the
+// receive would wait for each other.
 inline void simulated_transport::handle_repeated_rts(message& msg) {
   if (matcher_.inspect(msg.key, msg.hash)) {
     posted_receive* const receive = matcher_.first(msg.key);
@@ -463,8 +463,8 @@ inline void simulated_transport::revoked(communicator_state& communicator, const
   }
   if (world_.is_dead(rank())) return;
   if (reporter < 0 && world_.has_plan_) world_.broadcast_failure(rank(), reason, communicator.id());
-  // Without a fault plan control messages always arrive, so only the rank that first reports the
-  // failure sends it to all ranks. With a plan every rank forwards the failure to its connected
+  // Without a fault plan, control messages always arrive, so a rank that learns of the failure from
+  // another rank need not forward it. With a plan, every rank forwards the failure to its connected
   // peers.
   if (reporter >= 0 && !world_.has_plan_) return;
   for (int i = 0; i < communicator.size(); ++i) {

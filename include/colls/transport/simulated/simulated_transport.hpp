@@ -24,8 +24,8 @@ class simulated_world;
 /// One rank of a `simulated_world`. A message up to the eager limit is sent at once, and waits at
 /// the receiver until a receive is posted. A longer message is sent when its receive is posted,
 /// after a CTS (clear to send) that takes no time. A long point-to-point message is first announced
-/// by an RTS (request to send). Apart from that, ranks interact only through messages and control
-/// messages, each of which arrives at its own virtual time.
+/// by an RTS (request to send). Apart from the CTS, ranks interact only through messages and
+/// control messages, each of which arrives at its own virtual time.
 class simulated_transport final : failure_hooks, payload_writer {
  public:
   static constexpr bool consumes = true;
@@ -242,8 +242,8 @@ class simulated_world {
   void leave() {}
 
   /// Handles events until `is_done()` returns true, and then returns true. Returns false if no
-  /// event is left before that. In a run with fatal faults, the expiry of a timer counts as an
-  /// event.
+  /// event is left but `is_done()` still returns false. In a run with fatal faults, the expiry of a
+  /// timer counts as an event.
   template <class Predicate>
   bool run_until(const Predicate& is_done) {
     while (!is_done()) {

@@ -8,13 +8,13 @@
 
 namespace colls::simulated {
 
-/// The record of one message. A time is `no_time` if the message has not reached that point.
+/// The record of one message. The time of an event that has not happened is `no_time`.
 struct message_trace {
   int source = -1;
   int dest = -1;
   std::uint64_t sequence = 0;
   std::uint16_t lane = 0;
-  std::uint32_t round = 0;  // the length of the longest chain of messages that ends here
+  std::uint32_t round = 0;  // the length of the longest chain of messages that ends with this one
   std::size_t size = 0;
   const std::byte* data = nullptr;  // the address of the bytes at the sender
   bool folded = false;              // the receiver has reduced the message instead of copying it

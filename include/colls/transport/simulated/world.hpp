@@ -71,9 +71,9 @@ inline bool simulated_world::step() {
   return true;
 }
 
-// Prefetches the objects of upcoming events, because the state of thousands of ranks fits into no
-// cache. The function is always inlined, because the compiler would drop calls of a function whose
-// only effect is prefetching.
+// Prefetches the objects of upcoming events, because the state of thousands of ranks does not fit
+// into a cache. The function is always inlined, because the compiler would drop calls of a function
+// whose only effect is prefetching.
 [[gnu::always_inline]] inline void simulated_world::prefetch() const {
   const auto prefetch_lines = [](const void* object, int before,
                                  int bytes) __attribute__((always_inline)) {
@@ -237,10 +237,10 @@ inline void simulated_world::handle_hop(message& msg) {
   }
 }
 
-// Handles the arrival event of a message, which occurs one overhead (the time to accept a message)
-// after the last byte reaches the port of the receiver, if the port is free. Returns true if the
-// receiver accepts the message now. Otherwise the message is lost and released, or waits until the
-// port and the receiver are free.
+// Handles the arrival event of a message. The event occurs one overhead (the time to accept a
+// message) after the last byte reaches the port of the receiver. Returns true if the receiver
+// accepts the message now. Returns false if the message is lost, or if the port or the receiver is
+// busy. If either is busy, schedules an event at which the receiver accepts the message.
 inline bool simulated_world::handle_arrival(message& msg) {
   simulated_transport& rank = ranks_[msg.dest];
   if (msg.is_rts && !msg.is_repeated_rts) return true;
@@ -281,8 +281,8 @@ inline void simulated_world::discard(const event& due) {
     return;
   }
   auto& msg = *static_cast<message*>(due.subject);
-  // A message that passes links inside the network may have a second event in the queue, so its
-  // `transmitted` event must not release it.
+  // A message that passes links inside the network may have a second event in the queue, so
+  // discarding its `transmitted` event must not release the message.
   if (due.type == event::kind::transmitted && msg.hops > 0 && !msg.is_released) {
     msg.is_transmitting = false;
   } else if (due.type == event::kind::transmitted) {

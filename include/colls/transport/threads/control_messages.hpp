@@ -33,8 +33,8 @@ struct goodbye_message final : inbox_entry {
 };
 
 /// The sender of the control messages of one rank. The receiver of a message gives the message back
-/// to this rank, which reuses it. If there is no memory for an announcement or a report, the
-/// message is dropped, because the rank repeats it later.
+/// to this rank, which reuses it. If there is no memory for an announcement or a report, none is
+/// sent, because the rank sends such messages repeatedly.
 class control_messages {
  public:
   control_messages(inboxes& world_inboxes, int rank)

@@ -29,7 +29,7 @@ struct inbox_entry {
     dispute,
     revoke,
     processed,  // a control message returns to its sender for reuse
-    goodbye,    // the last entry that the sender puts
+    goodbye,    // the last entry that a rank sends
   };
 
   kind type{};
@@ -66,13 +66,13 @@ class inbox {
     if (last == nullptr || last == &closed_) return nullptr;
     return reversed(last_.exchange(nullptr, std::memory_order_acquire));
   }
-  /// Takes all entries, as `take` does, and closes the inbox. Later calls of `put` return false.
+  /// Takes all entries, as `take` does, and closes the inbox. From then on, `put` returns false.
   inbox_entry* close() noexcept {
     return reversed(last_.exchange(&closed_, std::memory_order_acq_rel));
   }
 
-  /// Sleeps until an entry is put into the inbox, but at most for `max_duration`. May also return
-  /// earlier without a reason.
+  /// Sleeps until an entry is put into the inbox, but at most for `max_duration`. May also wake up
+  /// spuriously.
   void sleep(time_point max_duration) noexcept {
     asleep_.store(1, std::memory_order_seq_cst);
     if (last_.load(std::memory_order_seq_cst) == nullptr) {

@@ -55,8 +55,8 @@ struct message final : unexpected_message, inbox_entry {
     return progress.load(std::memory_order_relaxed) == stage::available;
   }
 
-  /// Returns the message to its sender. The receiver may not access the message afterwards. If the
-  /// sender has left, the message stays unused until the world is destroyed.
+  /// Returns the message to its sender. After this call, the receiver must not access the message.
+  /// If the sender has left, the message stays unused until the world is destroyed.
   void return_to_sender(std::error_code ec) noexcept {
     result = ec;
     type = kind::returned;

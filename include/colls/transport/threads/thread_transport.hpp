@@ -150,9 +150,9 @@ class thread_transport final : failure_hooks {
   /// window, which limits the buffered messages that a rank has in flight.
   static constexpr std::size_t weight(std::size_t size) { return size + 64; }
 
-  // A completion that is posted when memory is exhausted, and that makes this rank fail when the
-  // run queue runs it. Without memory a rank can neither send control messages nor keep the
-  // messages that arrive. The peers learn of the failure at once from the goodbye of the rank.
+  // The completion that makes this rank fail. It is posted when memory is exhausted, because
+  // without memory a rank can neither send control messages nor keep the messages that arrive. The
+  // peers learn of the failure at once from the goodbye of the rank.
   struct failure_completion : completion {
     explicit failure_completion(thread_transport& transport)
         : completion(
@@ -320,7 +320,7 @@ class thread_transport final : failure_hooks {
     return false;
   }
 
-  // Identifies the last collective for which a message from a peer has arrived.
+  // The last collective for which a message from a peer has arrived.
   struct last_collective {
     std::uint32_t communicator = 0;
     std::uint64_t sequence = 0;

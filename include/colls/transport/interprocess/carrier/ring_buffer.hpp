@@ -25,11 +25,11 @@ namespace colls::shm {
 
 /// The number of slots in each direction of a connection.
 inline constexpr std::size_t slots = 512;
-/// The limits on the length of a ring of bytes, which is a power of two. The rings from which a
-/// rank reads are together longer than the private cache of its core. Bytes that the rank has read
-/// therefore leave that cache before the writer overwrites them, and the writer need not wait for
-/// cache lines that another core holds. Longer rings also let ranks that share a core switch less
-/// often.
+/// The limits on the length of a ring of bytes. The length is a power of two. The rings from which
+/// a rank reads are together longer than the private cache of its core. Bytes that the rank has
+/// read therefore leave that cache before the writer overwrites them, and the writer need not wait
+/// for cache lines that the core of the reader holds. If ranks share a core, longer rings also let
+/// them switch less often.
 inline constexpr std::size_t min_ring_bytes = 256 * 1024;
 inline constexpr std::size_t max_ring_bytes = 2 * 1024 * 1024;
 /// The maximum length of a payload in a slot without a checksum.
@@ -112,8 +112,8 @@ constexpr std::size_t ring_bytes_for(int ranks, bool oversubscribed) {
 /// reads the other one. No function waits for the peer.
 class ring_buffer {
  public:
-  /// `checks` enables checksums of slots. `first_slot` is the number of slots that are assumed to
-  /// have been written and read before.
+  /// `checks` enables checksums of slots. The numbers of the slots continue as if `first_slot`
+  /// slots had already been written and read in each direction.
   explicit ring_buffer(bool checks = false, std::uint64_t first_slot = 0)
       : inline_bytes_(checks ? checksum_offset : max_inline_bytes),
         slots_written_(first_slot),
@@ -171,7 +171,8 @@ class ring_buffer {
   }
 
   /// Writes a frame with the first `size` bytes of its payload. The caller must have checked that a
-  /// slot is free, and that the ring has room for a payload that does not fit into the slot.
+  /// slot is free. Unless the whole payload fits into the slot, the caller must also have checked
+  /// that the ring has room for these bytes.
   void write(const interprocess::header& frame, const std::byte* data, std::size_t size) {
     slot& next = out().all[slots_written_ % slots];
     std::memcpy(static_cast<void*>(&next.frame), &frame, sizeof frame);
@@ -226,9 +227,9 @@ class ring_buffer {
     return piece <= ring_bytes_ - readable_ &&
            sum == checksum_of(next, slots_read_ + 1, piece, data() + readable_);
   }
-  /// Returns whether the front slot has a valid number, which is the next number or, if the peer
-  /// has not written the slot yet, the number from the previous round through the slots. Returns
-  /// true if checksums are not enabled.
+  /// Returns whether the number in the front slot is valid. If the peer has written the slot, the
+  /// valid number is the next one. Otherwise it is the number from the previous round through the
+  /// slots. Returns true if checksums are not enabled.
   bool has_valid_number() const {
     if (!has_checksums()) return true;
     const std::uint64_t previous = slots_read_ < slots ? 0 : slots_read_ + 1 - slots;
@@ -306,8 +307,8 @@ class ring_buffer {
   direction& out() const { return *reinterpret_cast<direction*>(lines_[0].data()); }
   direction& in() const { return *reinterpret_cast<direction*>(lines_[1].data()); }
 
-  // The largest number of bytes to prefetch after a payload. Up to this limit, the next payload is
-  // assumed to be as long as the last one.
+  // The largest number of bytes to prefetch after a payload. The next payload is assumed to be as
+  // long as the last one, but no more than these bytes are prefetched for it.
   static constexpr std::size_t max_prefetch = 16 * 1024;
   static void prefetch_line(const std::byte* line) {
 #if defined(__x86_64__)

@@ -36,8 +36,8 @@ inline bool write_frames(shm::ring_buffer& ring, send_queue& queue) {
   return moved;
 }
 
-/// Passes the payload bytes that have arrived to `target`, as far as `target` accepts them, and
-/// releases these bytes in the ring.
+/// Passes as many of the arrived payload bytes to `target` as `target` accepts, and releases these
+/// bytes in the ring.
 inline void take_payload(shm::ring_buffer& ring, payload_target& target) {
   const std::size_t size = target.acceptable(ring.readable());
   if (size == 0) return;

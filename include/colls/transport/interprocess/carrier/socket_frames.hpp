@@ -100,8 +100,8 @@ class socket_frames {
 
   /// Takes payload and frames out of the read-ahead buffer. Copies payload bytes to `target`. At
   /// the beginning of each frame, calls `is_taken()`, which returns true if it has taken the whole
-  /// frame by `try_receive`. Otherwise calls `begin(frame, payload)`, and stops if that returns
-  /// false. Returns null, or a text that says what is wrong with a frame.
+  /// frame by `try_receive`. If `is_taken` returns false, calls `begin(frame, payload)`, and stops
+  /// if `begin` returns false. Returns null, or a text that says what is wrong with a frame.
   template <class IsTaken, class Begin>
   const char* take(payload_target& target, IsTaken is_taken, Begin begin) {
     bool is_running = true;

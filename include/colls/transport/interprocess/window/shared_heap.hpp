@@ -158,9 +158,9 @@ class shared_heap {
   }
 
   /// Moves the block that contains `data` to another offset in the heap. The contents of the block
-  /// and its address in this process stay the same. A peer that was stopped inside the heap can
-  /// then write only to the old pages, which are never reused. Returns false if the heap is full or
-  /// the system cannot move the pages.
+  /// and its address in this process stay the same. A peer that has been suspended inside the heap
+  /// then writes, when it resumes, only to the old pages, which are never reused. Returns false if
+  /// the heap is full or the system cannot move the pages.
   bool relocate(const std::byte* data) {
     auto found = blocks_.upper_bound(data);
     if (found == blocks_.begin()) return true;
@@ -235,8 +235,8 @@ class shared_heap {
   }
   void release(heap_offset offset) {
     const auto found = used_.find(offset);
-    // If the system cannot free the pages, the range is not reused, because its pages may not
-    // contain zero bytes.
+    // If the system cannot free the pages, the range is not reused, because its pages may contain
+    // bytes other than zero.
     if (is_creator_process() && memory_.release(offset, found->second)) return;
     used_.erase(found);
   }
@@ -246,7 +246,7 @@ class shared_heap {
   int ranks_ = 0;
   unsigned forks_ = detail::fork_guard::forks();
   std::map<const std::byte*, block> blocks_;
-  std::map<heap_offset, std::size_t> used_;  // used ranges, also the old ones of relocated blocks
+  std::map<heap_offset, std::size_t> used_;  // used ranges and the old ranges of relocated blocks
   std::uint64_t opened_ = 0;
   std::size_t next_ = 0;
 };

@@ -101,17 +101,17 @@ class window_manager {
       }
       return offset;
     }
-    /// Exposes `data`, which is private memory, to `peer`, which reads it by CMA. `pattern` says
-    /// which ranks read at the same time. Returns the address of `data` with the bit
-    /// `private_memory` set, or 0 if the peer cannot read the memory or a message is faster.
+    /// Exposes `data`, which lies in private memory, so that `peer` can read it by CMA. `pattern`
+    /// says which ranks read at the same time. Returns the address of `data` with the bit
+    /// `private_memory` set. Returns 0 if the peer cannot read the memory or a message is faster.
     shm::heap_offset address_for(int peer, const_bytes data, readers pattern) {
       if (data.size == 0 || !manager_.is_worth_reading(data.size, pattern) ||
           !manager_.has_peers() || !manager_.ensure_heap()) {
         return 0;
       }
       const connection* const conn = manager_.connections_.find(peer);
-      // Reads by CMA are used in both directions or in neither. If one rank reads by CMA while the
-      // other one fills the ring buffer, the two take longer than if both do the same.
+      // Two ranks use CMA in both directions or in neither, because CMA in one direction is slow
+      // while the ring buffer is used in the other direction.
       if (conn == nullptr || !conn->peer_reads_memory || !conn->reads_peer_memory ||
           conn->has_ended()) {
         return 0;
@@ -155,8 +155,8 @@ class window_manager {
     bool completed_ = false;
   };
 
-  /// Passes the heap, if there is one, to the peer of `conn`. Called when a connection through
-  /// shared memory has opened.
+  /// Passes the heap, if there is one, to the peer of `conn`, an open connection through shared
+  /// memory.
   void opened(connection& conn);
 
   /// Maps `heap`, the heap that the peer has passed. Notifies the peer on success.
@@ -183,18 +183,18 @@ class window_manager {
   // Returns whether this rank may read private memory of the peer by CMA. The answer depends on the
   // configuration and on the measured speed.
   bool may_use_cma(connection& conn);
-  // Returns whether reading `size` bytes by CMA is faster than sending them, if the ranks that
-  // `pattern` describes read at the same time.
+  // Returns whether reading `size` bytes by CMA is faster than sending them in a message. `pattern`
+  // says which ranks read at the same time.
   bool is_worth_reading(std::size_t size, readers pattern) const;
 
-  // Ends an exposure whose peers may still be inside the heap. Returns when every peer has left the
-  // heap or died. If a peer was stopped inside the heap, relocates the exposed blocks instead of
-  // waiting for this peer.
+  // Ends an exposure to peers that may still be accessing the memory. If blocks of the heap are
+  // exposed, waits until every peer has left the heap or died. If a peer was stopped inside the
+  // heap, relocates these blocks instead of waiting for that peer.
   void end_exposure(const exposure& ended) noexcept;
 
-  // Moves `block` to new pages, because `stopped_peer` was stopped inside the heap. Fails the other
-  // operations that expose the block, because peers may have written some of their results to the
-  // old pages. Returns false if the block cannot be relocated.
+  // Moves `block` to new pages, to which `stopped_peer` cannot write. Makes the other operations
+  // that expose the block fail, because their peers may still write results to the old pages.
+  // Returns false if the block cannot be relocated.
   bool relocate(const std::byte* block, int stopped_peer);
 
   engine& engine_;
