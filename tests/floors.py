@@ -37,7 +37,7 @@ FLOORS = {
     "transport/inproc": ("base os coroutine matching channel", []),
     "transport/threads": ("base os coroutine matching channel", []),
     "transport/simulated": ("base os coroutine matching channel", []),
-    "transport/interprocess": ("base os coroutine driver matching channel bootstrap", ["boost", "openssl"]),
+    "transport/interprocess": ("base os coroutine driver matching channel bootstrap", ["boost"]),
     "cuda": (f"{LOW} algorithm call", ["cuda"]),
     "ddp": ("base reduction os coroutine driver call transport/interprocess", ["boost"]),
 }

@@ -4,12 +4,13 @@
 
 // asio: makes operations of colls usable as asynchronous operations of Asio.
 //
-// In a coroutine that returns asio::awaitable, `co_await comm.all_reduce(x)` awaits a call, and
-// `co_await std::move(op)` awaits an operation `op` that was started earlier.
-// `comm.all_reduce(x)(token)` accepts any completion token, such as use_future, a callback or
-// deferred. The completion signature is void(error_code), or void(error_code, T) if the operation
-// has a value. `comm.failed()` gives more details about an error than the error code. nvcc cannot
-// compile this header.
+// A coroutine that returns asio::awaitable can make a call and wait for its end with
+// `co_await comm.all_reduce(x)`. It can also start an operation `op` first and wait for its end
+// with `co_await std::move(op)`. `comm.all_reduce(x)(token)` accepts any completion token, such as
+// use_future, a callback or deferred. The completion signature is void(error_code, T) if the
+// operation returns a value of type T, and void(error_code) if it returns no value. If the
+// communicator has failed, `comm.failed()` returns a record that describes the failure in more
+// detail than the error code. This header cannot be compiled with nvcc.
 
 #include <colls/call/call.hpp>
 
@@ -32,9 +33,10 @@ namespace colls::detail {
 
 namespace asio = boost::asio;
 
-/// The pending waits on one execution context. A wait is an operation of colls together with its
-/// completion handler, and destroys itself when it completes. When the context is destroyed, this
-/// service destroys the remaining waits, as Asio destroys its own pending operations.
+/// The list of all pending waits of one execution context. A wait (see `asio_wait`) contains an
+/// operation of colls and its completion handler. A wait destroys itself when its operation has
+/// ended. When the context is destroyed, this service destroys the waits that are still pending.
+/// Asio does the same with its own pending operations.
 class pending_waits final : public asio::execution_context::service {
  public:
   static inline asio::execution_context::id id;
@@ -146,8 +148,9 @@ class asio_wait final : completion, pending_waits::wait {
             &awaited.underlying_call().queue()),
         awaited_(std::move(awaited)),
         handler_(std::move(handler)) {
-    // Uses the run queue of the operation only if the handler has no executor of its own, because
-    // the run queue may no longer exist: an operation that has ended can outlive its communicator.
+    // If the handler has an executor of its own, this constructor does not access the run queue of
+    // the operation. The run queue may no longer exist, because an operation that has ended can
+    // outlive its communicator.
     if constexpr (has_executor) {
       work_.emplace(asio::get_associated_executor(handler_));
     } else if (const asio::any_io_executor* const own = executor_of_queue()) {
@@ -219,8 +222,8 @@ class asio_wait final : completion, pending_waits::wait {
     } else if (const errc code = awaited_.reason().code; code != errc{}) {
       ec = make_error_code(code);
     }
-    // The memory of the wait is freed before the handler is called, so that an operation that the
-    // handler starts can reuse this memory.
+    // `release` frees the memory of this object before the handler is called. If the handler starts
+    // another operation, that operation can reuse the memory.
     Handler handler = std::move(handler_);
     if constexpr (std::is_void_v<T>) {
       release(allocator_of(handler));

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// format: formatters of colls' types for fmt. No other header includes fmt.
+// format: formatters with which the fmt library can print types of colls. No other header of colls
+// includes fmt.
 
 #include <colls/base/error.hpp>
 #include <colls/base/half.hpp>
@@ -37,7 +38,8 @@ struct fmt::formatter<colls::errc> : fmt::formatter<const char*> {
   }
 };
 
-/// Formats a failure as the line that `error::what()` returns.
+/// Formats a failure as one line of text. An `error` with this failure returns the same text from
+/// `what()`.
 template <>
 struct fmt::formatter<colls::failure> : fmt::formatter<std::string> {
   template <class Context>
@@ -46,7 +48,8 @@ struct fmt::formatter<colls::failure> : fmt::formatter<std::string> {
   }
 };
 
-/// Formats an explanation as the lines that `to_text` returns.
+/// Formats an explanation, which is the result of `communicator::explain`, as the text that
+/// `to_text` returns for it.
 template <>
 struct fmt::formatter<colls::explanation> : fmt::formatter<std::string> {
   template <class Context>
@@ -55,7 +58,7 @@ struct fmt::formatter<colls::explanation> : fmt::formatter<std::string> {
   }
 };
 
-/// Formats a float16 or bfloat16 as a float.
+/// Converts a float16 or bfloat16 value to float and formats the result.
 template <class Half>
   requires colls::half_type<Half>
 struct fmt::formatter<Half> : fmt::formatter<float> {

@@ -16,8 +16,8 @@ namespace colls::inproc {
 
 using communicator = colls::communicator<inproc_transport>;
 
-/// Makes the world communicator of `rank`. Must be called once per rank. `ranks` must outlive the
-/// communicator.
+/// Creates the world communicator of the rank `rank`. The program must call `join` once for each
+/// rank of `ranks`. `ranks` must outlive the communicators.
 inline communicator join(inproc_world& ranks, int rank) {
   const std::shared_ptr<inproc_transport> net(std::shared_ptr<void>(), &ranks[rank]);
   return communicator(std::make_unique<colls::detail::core<inproc_transport>>(

@@ -13,9 +13,9 @@ namespace colls {
 /// Joins the world that `cfg` describes, for example by
 /// `co_await colls::join(executor, colls::environment())`. The result of the operation is the world
 /// communicator of this rank. If joining fails, the operation ends within `cfg.join_timeout` and
-/// throws a `colls::error`, which says which rank or setting is missing and what to do. All further
-/// work of the world runs on `executor`, which must belong to an io_context or a strand and must
-/// outlive the world.
+/// throws a `colls::error`. The text of the error names the missing rank or setting and tells the
+/// user what to do. All further work of the world runs on `executor`, which must belong to an
+/// io_context or a strand and must outlive the world.
 operation<world> join(const boost::asio::any_io_executor& executor, config cfg = environment());
 
 }  // namespace colls

@@ -12,8 +12,9 @@ namespace colls {
 
 namespace detail {
 
-/// The call object of a `join`. A join has no communicator that could own the call, so this class
-/// is also the owner, which makes progress by polling the engine.
+/// The call object of a `join`. The owner of a call is usually a communicator, but a join has no
+/// communicator yet. Therefore this object is its own owner. It makes progress by polling the
+/// engine.
 class join_call final : public call<world>, call_owner {
  public:
   explicit join_call(std::shared_ptr<engine> driver)

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// run: joins the world that the launcher describes, runs a main function on it, and closes the
-// world.
+// run: joins the world that the launcher describes, calls a function of the program with this
+// world, and closes the world.
 
 #include <colls/bootstrap/config.hpp>
 #include <colls/colls.hpp>
@@ -22,9 +22,11 @@ int run_world(config cfg, int (*rank_main)(void* state, world& comm), void* stat
 /// Joins the world that the launcher's environment variables describe, runs `main_task(world&)`,
 /// and closes the world. The launcher is colls-run, torchrun, mpirun or srun. Without a launcher,
 /// the world is this process alone. `main_task` is a coroutine that returns `task<>` or
-/// `task<int>`, or a plain function that returns void or int. A plain function waits for operations
-/// by calls such as `sync_wait(world, world.all_reduce(v))`. Returns the result of `main_task`, or
-/// 0 if it has none. After an error, prints one line on stderr and returns 1.
+/// `task<int>`, or a plain function that returns void or int. A plain function waits for an
+/// operation with a call such as `sync_wait(world, world.all_reduce(v))`.
+///
+/// Returns the result of `main_task`, or 0 if `main_task` returns no value. After an error, prints
+/// one line on stderr and returns 1.
 template <class Main>
 int run(Main main_task, config cfg = {.address = "env://"}) {
   return detail::run_world(

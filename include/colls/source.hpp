@@ -4,11 +4,13 @@
 
 // source: the definitions of all calls and of `join` and `run`, for separate compilation. By
 // default, every source file that uses colls compiles these definitions. To compile them only once,
-// define COLLS_SEPARATE_COMPILATION in all source files of the program and include this header in
-// one of them. The other files then see only declarations, and see Asio only if they include Asio
-// themselves. They must include <colls/interprocess.hpp> to call `world.dup(executor)`. To compile
-// the definitions in parallel, do not include this header, but include each header of `source/` in
-// a source file of its own.
+// define COLLS_SEPARATE_COMPILATION in all source files of the program, and include this header in
+// exactly one of them. In the other source files, the headers of colls then contain only
+// declarations and do not include Asio. A source file that calls `world.dup(executor)` must include
+// <colls/interprocess.hpp>.
+//
+// To compile the definitions in parallel, do not include this header. Instead, include each header
+// of the directory `source/` in a source file of its own.
 
 #ifndef COLLS_SEPARATE_COMPILATION
 #error "colls/source.hpp is for programs that define COLLS_SEPARATE_COMPILATION everywhere"

@@ -2,6 +2,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// sync_wait: waits for an operation in a function that is not a coroutine.
+// sync_wait: a blocking wait for an operation, for functions that are not coroutines.
 
 #include <colls/coroutine/sync_wait.hpp>

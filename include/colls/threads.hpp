@@ -19,8 +19,8 @@ namespace colls::threads {
 
 using communicator = colls::communicator<thread_transport>;
 
-/// Makes the world communicator of `rank`. Must be called once per rank, on the thread of that
-/// rank. `ranks` must outlive the communicator.
+/// Creates the communicator that connects `rank` with all ranks of the world `ranks`. Each rank
+/// must call this function once, on its own thread. `ranks` must outlive the communicator.
 inline communicator join(thread_world& ranks, int rank) {
   const std::shared_ptr<thread_transport> net(std::shared_ptr<void>(), &ranks[rank]);
   return communicator(

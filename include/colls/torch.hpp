@@ -108,8 +108,9 @@ inline std::span<std::byte> bytes_of(const torch::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()};
 }
 
-/// Checks that the module and the options are the same on all ranks, and copies the values of rank
-/// 0's parameters and buffers to all ranks.
+/// Checks that the module and the options are equal on all ranks. If they differ, throws
+/// `errc::mismatch`. Otherwise copies the values of the parameters and buffers from rank 0 to all
+/// other ranks. All ranks must call this function.
 template <class Communicator>
 void replicate(driver<Communicator>& driver, const module_tensors& net, const options& opts) {
   driver.start(check_agreement(driver.comm(), facts_of(net, opts)));
@@ -137,8 +138,9 @@ class gradient_sync {
   virtual void ready(std::size_t parameter) = 0;
 };
 
-/// The hooks of the trained parameters, one per parameter. libtorch calls a parameter's hook each
-/// time it has added to the parameter's gradient.
+/// The hooks through which libtorch reports gradients. Each trained parameter has one hook. Each
+/// time libtorch has added to the gradient of a parameter, libtorch calls the parameter's hook, and
+/// the hook calls `gradient_sync::ready`.
 class ready_hooks {
  public:
   ready_hooks(gradient_sync& sync, const std::vector<named_tensor>& parameters) {
@@ -151,7 +153,7 @@ class ready_hooks {
   ready_hooks(const ready_hooks&) = delete;
   ready_hooks& operator=(const ready_hooks&) = delete;
   /// Returns whether libtorch still calls the hook of `parameter`, whose index is `i`. libtorch
-  /// drops the hooks of a tensor when the tensor gets another type.
+  /// stops calling the hook when the program converts the parameter to another type.
   bool is_called(std::size_t i, const torch::Tensor& parameter) const {
     return torch::autograd::impl::try_get_grad_accumulator(parameter) == all_[i].first;
   }
@@ -177,9 +179,10 @@ class ready_hooks {
   std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, std::uintptr_t>> all_;
 };
 
-/// An object that reports the end of a backward pass to a listener. libtorch owns this object until
-/// the pass ends. If the pass completes, libtorch calls `reached`. If the pass is aborted, libtorch
-/// destroys the object without calling `reached`.
+/// An object that tells a listener whether a backward pass has completed or was aborted. A callback
+/// in libtorch's queue owns this object. When the pass completes, libtorch runs the callback, which
+/// calls `reached`. If an exception aborts the pass, libtorch destroys the callback without running
+/// it, and the destructor of this object informs the listener.
 class backward_end {
  public:
   class listener {
@@ -206,10 +209,11 @@ class backward_end {
   listener* listener_;
 };
 
-/// The `gradient_sync` for gradients of type T. The gradients lie in buckets. After a parameter has
-/// received its first gradient, its gradient tensor is a view of the bucket. libtorch therefore
-/// adds later gradients directly to the bucket, and the tensor shows the average without a copy. A
-/// gradient is copied to its bucket only if libtorch has stored the gradient elsewhere.
+/// The implementation of `gradient_sync` for gradients of type T. The gradients lie in buckets.
+/// This class copies the first gradient of a parameter to a bucket, and then makes the gradient
+/// tensor of the parameter a view of that part of the bucket. libtorch therefore adds later
+/// gradients directly to the bucket. The tensor also contains the average without another copy. If
+/// libtorch later stores a gradient in other memory, this class copies the gradient again.
 template <class T, class Communicator>
 class typed_gradient_sync final : public gradient_sync, backward_end::listener {
  public:
@@ -311,9 +315,10 @@ class typed_gradient_sync final : public gradient_sync, backward_end::listener {
     gradient = views_[i];
   }
 
-  // Handles the parameters that this backward pass did not reach, and then completes the step. Such
-  // a parameter can still have a gradient, either accumulated while a `no_sync` guard existed, or
-  // left over from an earlier step because the program did not clear the gradient.
+  // Completes the step. Before that, puts the remaining gradients into the buckets. These belong to
+  // parameters that this backward pass did not reach. Such a parameter has a gradient if the
+  // program accumulated one while a `no_sync` guard existed, or if `allow_unused` is true and the
+  // program did not clear the gradient of an earlier step.
   void backward_ended() override {
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       if (buckets_.is_ready(i)) continue;
@@ -332,8 +337,8 @@ class typed_gradient_sync final : public gradient_sync, backward_end::listener {
     buckets_.abandon("an exception ended backward() in the middle of a step");
   }
 
-  // Makes the gradient tensors of the parameters refer to the averages, which may lie in new
-  // buckets.
+  // Makes the gradient tensors of the parameters refer to the averages. Called at the end of each
+  // step, because a step may move the gradients to new buckets.
   void attach_averages() {
     std::fill(added_.begin(), added_.end(), false);
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -399,20 +404,20 @@ std::unique_ptr<gradient_sync> sync_gradients(const torch::nn::Module& module, C
 /// steps.
 ///
 /// The constructor is a collective call, which blocks. It checks that the names, order, types and
-/// shapes of parameters and buffers are equal on all ranks, and then copies rank 0's values to all
-/// ranks. If the checks fail, the constructor overwrites nothing and throws a `colls::error` with
-/// the code `errc::mismatch`. The text of the error names the first parameter that differs, two
-/// ranks, and the shape on each of them. The model uses a duplicate of the communicator, so calls
-/// of the model are never matched with other calls on the communicator. The communicator must
-/// outlive the model.
+/// shapes of the parameters and buffers, and also the options, are equal on all ranks. It then
+/// copies the values from rank 0 to all other ranks. If the check fails, the constructor overwrites
+/// nothing and throws a `colls::error` with the code `errc::mismatch`. The text of the error names
+/// two ranks and the first property that differs between them, for example the shape of a
+/// parameter. The model uses a duplicate of the communicator, so the library never matches the
+/// model's calls with other calls on the communicator. The communicator must outlive the model.
 ///
-/// All parameters must be in host memory and of one type. Move or convert the module before the
-/// model is constructed, because afterwards the parameters must keep their memory and type. Use the
-/// model from one thread only.
+/// All parameters and buffers must be in host memory, and all trained parameters must be of one
+/// type. Move or convert the module before you construct the model, because the parameters must
+/// then keep their memory and type. Use the model from one thread only.
 ///
-/// `backward()` throws `colls::error` if a rank has died (the error names that rank), if a
-/// parameter got no gradient and `options.allow_unused` is false, or if `backward()` threw an
-/// exception on another rank. Afterwards the model can no longer be trained.
+/// `backward()` throws `colls::error` in three cases: a rank has died (the error names that rank),
+/// a parameter got no gradient and `options.allow_unused` is false, or `backward()` threw an
+/// exception on another rank. After such an error, the model can no longer be trained.
 template <class Module, class Communicator>
 class data_parallel {
  public:
@@ -422,11 +427,11 @@ class data_parallel {
   data_parallel(const torch::nn::ModuleHolder<Module>& net, Communicator& comm, options opts = {})
       : data_parallel(net.ptr(), comm, opts) {}
 
-  /// Gives access to the module, for example to its train, eval and parameters functions.
+  /// Returns a pointer to the module, so that `model->train()` calls the module's `train`.
   Module* operator->() const { return net_.get(); }
   Module& operator*() const { return *net_; }
   const std::shared_ptr<Module>& module() const { return net_; }
-  /// Calls the module's forward function.
+  /// Calls the module's `forward` with `inputs` and returns the result.
   template <class... Inputs>
   auto operator()(Inputs&&... inputs) const {
     sync_->check();
@@ -445,13 +450,15 @@ class data_parallel {
     sync_->samples(count);
   }
 
-  /// Returns a guard. While the guard exists, `backward()` only adds to this rank's gradients. The
-  /// first `backward()` after the guard is destroyed averages the accumulated gradients.
+  /// Returns a guard. While the guard exists, `backward()` adds to this rank's gradients but does
+  /// not average them over the ranks. After the guard has been destroyed, the next `backward()`
+  /// averages the accumulated gradients.
   no_sync_guard no_sync() { return sync_->no_sync(); }
 
-  /// Takes part in a step without a backward pass. Must be called instead of `backward()` on a rank
-  /// that has no samples in this step. This rank contributes nothing to the average, but its
-  /// gradients hold the average afterwards. The other ranks must call `samples` before the step.
+  /// Lets this rank take part in a step in which it has no samples. The rank must then call this
+  /// function instead of `backward()`. The rank contributes nothing to the average. When this
+  /// function returns, the gradients of the rank hold the average. All ranks that have samples must
+  /// call `samples` before such a step.
   void take_part() { sync_->take_part(); }
 
  private:

@@ -37,8 +37,9 @@ inline std::string shape_of(const torch::Tensor& tensor) {
   return text.str();
 }
 
-/// The values of a module that are stored in an archive. The constructor copies nothing. It only
-/// compares names, shapes and types with those of `module`, and throws if they differ.
+/// The values of the parameters and buffers of a module, as an archive stores them. The constructor
+/// does not change `module`. It compares the names, shapes and types in the archive with those of
+/// `module`, and throws if they differ.
 class stored_module {
  public:
   stored_module(torch::serialize::InputArchive& archive, torch::nn::Module& module,
@@ -123,11 +124,11 @@ inline sampler_state read_state(torch::serialize::InputArchive& archive) {
 
 }  // namespace detail
 
-/// Writes the state of rank 0's module, optimizer and sampler to `path`, which is replaced
-/// atomically (see `atomic_file`). All ranks must call this function, which blocks until the file
-/// is on disk. If writing fails, the old file is unchanged and every rank throws
-/// `errc::file_failed`. The entries of the module have the names that `torch::save` gives them, so
-/// `torch::load(net, path)` can read the file without colls.
+/// Writes the state of rank 0's module, optimizer and sampler to the file `path`. Replaces an
+/// existing file atomically (see `atomic_file`). All ranks must call this function, which blocks
+/// until the new file is on disk. If rank 0 fails to write the file, the old file is unchanged, and
+/// this function throws `errc::file_failed` on every rank. The entries of the module have the names
+/// that `torch::save` gives them, so `torch::load(net, path)` can read the file without colls.
 template <class Communicator>
 void save_checkpoint(Communicator& comm, const std::string& path, const torch::nn::Module& net,
                      const torch::optim::Optimizer& optimizer, const sampler_state& state) {
@@ -139,8 +140,8 @@ void save_checkpoint(Communicator& comm, const std::string& path, const torch::n
     training.write("optimizer", optimizer_state);
     detail::write_state(training, state);
     archive.write(detail::training_entry, training);
-    // The archive is first written to memory, because libtorch's writer terminates the process when
-    // its output fails.
+    // libtorch writes the archive to memory and not directly to the file, because libtorch's writer
+    // terminates the process if it cannot write its output.
     std::ostringstream all;
     archive.save_to(all);
     const std::string bytes = std::move(all).str();
@@ -152,8 +153,9 @@ void save_checkpoint(Communicator& comm, const std::string& path, const torch::n
 /// Restores the module and the optimizer on every rank from the file `path`, and returns the state
 /// of the sampler. All ranks must call this function, which blocks. Only rank 0 needs the file. The
 /// options of the optimizer, such as its learning rate, are not restored. If the file does not
-/// match the module or the optimizer, throws `errc::file_failed` with the names of the file and the
-/// entry, and leaves the module and the optimizer unchanged.
+/// match the module or the optimizer, throws `errc::file_failed` and leaves the module and the
+/// optimizer unchanged. The text of the error names the file. If the module does not match, the
+/// text also names the first entry that differs.
 template <class Communicator>
 sampler_state load_checkpoint(Communicator& comm, const std::string& path, torch::nn::Module& net,
                               torch::optim::Optimizer& optimizer) {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// world: the type `world`, the communicator of all ranks of a job. A file that only makes calls on
-// a world does not need the definition of the transport.
+// world: the type `world`, the communicator of all ranks of a job. A source file that only makes
+// calls on a world can include this header without the header that defines the transport.
 
 #include <colls/call/communicator.hpp>
 

@@ -41,9 +41,9 @@ task<> reduce(Channel net, Data in, Data out, int root, Op op) {
   return knomial_tree::reduce_radix(net, in, out, root, op, 2);
 }
 
-/// Afterwards chunk r of `all` on the root holds `own` of rank r. `all` of the other ranks is
+/// Afterwards chunk r of `all` on the root holds `own` of rank r. On the other ranks, `all` is
 /// ignored. On the root, `own` may be exactly the root's chunk of `all`. All ranks together send
-/// p-1 messages. The chunk of a rank is sent once for each level of the tree above the rank.
+/// p-1 messages. A chunk is sent once along each edge of the tree from its rank to the root.
 template <channel Channel, buffer Data>
 task<> gather(Channel net, Data own, Data all, partition parts, int root) {
   const pattern::knomial_tree tree(net.rank(), net.size(), root, 2);
@@ -79,7 +79,7 @@ task<> gather(Channel net, Data own, Data all, partition parts, int root) {
   co_await net.send(tree.parent, bytes(subtree));
 }
 
-/// Afterwards `own` on rank r holds chunk r of `all` on the root. `all` of the other ranks is
+/// Afterwards `own` on rank r holds chunk r of `all` on the root. On the other ranks, `all` is
 /// ignored. On the root, `own` may be exactly the root's chunk of `all`. Sends the same messages as
 /// `gather`, but in the opposite direction.
 template <channel Channel, buffer Data>

@@ -26,8 +26,8 @@ task<> all_gather(Channel net, Data data, partition parts) {
   const chunks block(work, order);
   net.copy(bytes(block[0]), bytes(chunks(data, parts)[net.rank()]));
   for (int known = 1; known < net.size(); known = circle.next_step(known)) {
-    // Returns the blocks that this rank lacks and that the rank `j * known` ahead of this rank
-    // holds. This rank sends the same number of blocks to the rank `j * known` behind this rank.
+    // Returns the blocks that this rank receives from the peer that is `j * known` ranks ahead.
+    // This rank sends the same number of blocks to the peer that is `j * known` ranks behind.
     const auto missing_blocks = [&](int j) {
       const int missing = net.size() - j * known;
       return pattern::rank_range{j * known, j * known + (known < missing ? known : missing)};
@@ -46,9 +46,9 @@ task<> all_gather(Channel net, Data data, partition parts) {
 }
 
 /// The blocks that a rank sends in one round of an all_to_all. The distance of a block is the
-/// number of ranks from its source to its destination. The round `step` handles one digit of the
-/// distance in base k, namely the digit with the place value `step`. If this digit is j, the block
-/// moves ahead by `j * step` ranks.
+/// number of ranks from its source to its destination. Each round has a step, which is a power of
+/// k. The round with the step k^i handles digit i of the distances, which are written in base k. If
+/// this digit of a block's distance is j, the round moves the block ahead by j * k^i ranks.
 class travelling_blocks {
  public:
   travelling_blocks(const pattern::dissemination& circle, int step) {
@@ -60,13 +60,13 @@ class travelling_blocks {
     }
   }
 
-  /// Returns the distances of the blocks, ordered by the peers to which the blocks are sent.
+  /// Returns the distances of the blocks. Blocks that are sent to the same peer are adjacent.
   const detail::recycled_vector<std::size_t>& blocks() const { return blocks_; }
   /// Returns, for each peer, the index in `blocks()` of the first block that is sent to the peer.
   /// The last element is the number of all blocks.
   const detail::recycled_vector<std::size_t>& peer_offsets() const { return first_; }
-  /// Returns `peer_offsets()` in bytes instead of blocks. `lengths[i]` is the length of the block
-  /// `blocks()[i]` in bytes. Throws if the sum of the lengths is too large.
+  /// Returns the same offsets as `peer_offsets()`, but in bytes. `lengths[i]` is the length in
+  /// bytes of the block `blocks()[i]`. Throws if the sum of the lengths exceeds `PTRDIFF_MAX`.
   detail::recycled_vector<std::size_t> byte_offsets(
       const detail::recycled_vector<std::uint64_t>& lengths) const {
     detail::recycled_vector<std::size_t> offsets{0};
@@ -86,9 +86,10 @@ class travelling_blocks {
   detail::recycled_vector<std::size_t> first_{0};
 };
 
-/// Returns an operation that sends one chunk of `out` to each peer of the round `step` and receives
-/// one chunk of `in` from each peer of that round. `out_offsets` and `in_offsets` say where the
-/// chunks begin, in elements.
+/// Returns an operation that sends and receives the messages of the round with the step `step`. It
+/// sends chunk i of `out` to the peer that is `(i + 1) * step` ranks ahead. It receives chunk i of
+/// `in` from the peer that is `(i + 1) * step` ranks behind. `out_offsets` and `in_offsets` contain
+/// the offset of each chunk in elements, followed by the end of the last chunk.
 template <channel Channel>
 auto exchange(const Channel& net, int step, any_buffer out,
               const detail::recycled_vector<std::size_t>& out_offsets, any_buffer in,
@@ -106,13 +107,13 @@ auto exchange(const Channel& net, int step, any_buffer out,
   return when_all(each_of(0, peers, send), each_of(0, peers, recv));
 }
 
-/// Runs the round `step` and all later rounds of an all_to_all, and then copies the blocks from the
-/// other ranks to `arriving`. `block[i]` is the block with the distance i. In each round, this rank
-/// replaces every block that it sends by the block with the same distance that it receives.
-/// `is_one_length` tells whether all blocks have the same length. If not, a message with the
-/// lengths of the blocks precedes each message of blocks. See Fan, Gilray, Pascucci, Huang,
-/// Micinski, Kumar, "Optimizing the Bruck algorithm for non-uniform all-to-all communication"
-/// (2022).
+/// Runs the round with the step `step` and all later rounds of an all_to_all. Then copies the
+/// blocks that have arrived from the other ranks to `arriving`. `block[i]` is the block with the
+/// distance i. In each round, this rank replaces each block that it sends with the received block
+/// of the same distance. If `is_one_length` is true, all blocks must have the same length.
+/// Otherwise each message with blocks is preceded by a message with the lengths of these blocks.
+/// See Fan, Gilray, Pascucci, Huang, Micinski, Kumar, "Optimizing the Bruck algorithm for
+/// non-uniform all-to-all communication" (2022).
 template <channel Channel, buffer Data>
 task<> route(Channel net, detail::recycled_vector<mutable_bytes>& block, int step,
              bool is_one_length, chunks<Data, partition> arriving) {
@@ -163,11 +164,11 @@ task<> route(Channel net, detail::recycled_vector<mutable_bytes>& block, int ste
 
 /// Afterwards chunk i of `out` on rank r holds chunk r of `in` on rank i. `in` is only read and
 /// must not overlap `out`. Chunk i of `in_parts` on rank r must be as long as chunk r of
-/// `out_parts` on rank i. Takes ceil(log_k p) rounds, in each of which a rank sends at most k-1
-/// messages. A chunk is sent once for each digit, in base k, of the distance from its source to its
-/// destination, unless the digit is zero. If `in_parts` and `out_parts` were not made by
-/// `partition::blocks`, the ranks also exchange the lengths of the chunks. This doubles the numbers
-/// of rounds and messages.
+/// `out_parts` on rank i. Takes ceil(log_k p) rounds. In each round, a rank sends at most k-1
+/// messages. The distance from the source of a chunk to its destination is written in base k. The
+/// chunk is sent once for each nonzero digit of this number. If `in_parts` and `out_parts` were not
+/// made by `partition::blocks`, the ranks also exchange the lengths of the chunks. This doubles the
+/// numbers of rounds and messages.
 template <channel Channel, buffer Data>
 task<> all_to_all(Channel net, Data in, partition in_parts, Data out, partition out_parts) {
   const pattern::ring ring(net.rank(), net.size());

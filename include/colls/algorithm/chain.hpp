@@ -3,9 +3,10 @@
 #pragma once
 
 // chain: collectives in which data travels from rank to rank along a chain, for very long buffers.
-// The buffer is cut into segments that follow each other, so sending the buffer along the whole
-// chain takes little longer than sending it to one rank. See Van de Geijn, "On global combine
-// operations" (1994). Below, p is the number of ranks.
+// The buffer is cut into segments, and a rank forwards one segment while it receives the next.
+// Therefore sending the buffer along the whole chain takes little longer than sending it to one
+// rank. See Van de Geijn, "On global combine operations" (1994). In the comments, p is the number
+// of ranks.
 
 #include <colls/algorithm/linear.hpp>
 #include <colls/algorithm/pipeline.hpp>
@@ -26,8 +27,9 @@ task<> broadcast(Channel net, Data data, int root) {
 
 /// Afterwards `out` on the root holds the sum of `in` over all ranks. `out` on the other ranks is
 /// ignored. On the root, `in` may be the same buffer as `out`; otherwise `in` is only read. All
-/// ranks together send p-1 messages per segment. If the operation does not commute, two chains run
-/// from the lowest and the highest rank to the root, so that the sum is folded in rank order.
+/// ranks together send p-1 messages per segment. If the operation does not commute, two chains lead
+/// to the root, one from the lowest rank and one from the highest rank. This way the inputs are
+/// combined in rank order.
 template <channel Channel, buffer Data, class Op>
 task<> reduce(Channel net, Data in, Data out, int root, Op op) {
   const pattern::in_order_node node =

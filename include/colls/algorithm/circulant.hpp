@@ -38,9 +38,9 @@ task<> gather_blocks(Channel net, chunks<Data, rotated_partition> block) {
 }
 
 /// Afterwards `out` on rank r holds chunk r of the sum of all ranks' `in`. `out` may be exactly
-/// this rank's chunk of `in`. Apart from that, `in` is only read. Takes ceil(log2 p) rounds, in
-/// which a rank sends each chunk once, except its own chunk. The operation must commute, because
-/// the inputs are not summed in rank order.
+/// this rank's chunk of `in`. Apart from that, `in` is only read. Takes ceil(log2 p) rounds. A rank
+/// sends every chunk except its own exactly once. The operation must commute, because the inputs
+/// are not summed in rank order.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {

@@ -2,12 +2,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// direct: reductions of ranks that access each other's memory. Ranks tell each other where their
-// buffers lie, and then fold (combine) the inputs without receiving them as messages. A rank can
-// access a peer's buffer if the buffer, or a copy of it in a bounce buffer, lies in shared memory
-// that all processes of a machine map. A rank can also read a peer's private memory by cross memory
-// attach (CMA), which is a system call. Data that a rank cannot expose in one of these ways is sent
-// as messages.
+// direct: reductions for ranks that access each other's memory. Ranks tell each other where their
+// buffers lie. Then they read the inputs in place and fold (combine) them. A rank can access a
+// peer's buffer if the buffer, or a copy of it in a bounce buffer, lies in shared memory that all
+// processes of a machine map. A rank can also read a peer's private memory by cross memory attach
+// (CMA), which is a system call. If a rank can expose its data in none of these ways, it sends the
+// data as messages.
 
 #include <colls/algorithm/direct_data_movement.hpp>
 #include <colls/algorithm/direct_short.hpp>
@@ -21,12 +21,13 @@ namespace colls::direct {
 using direct_short::fold_parts;
 using direct_short::no_alias;
 
-/// Sums one part of every rank's input in rank order, and stores the sum in `sum`. `own` is the
-/// part of this rank. The part of each other rank begins `offset` elements into the input of that
-/// rank. All inputs must be mapped into this process. `aliased` is the rank whose part lies in the
-/// memory of `sum`, or `no_alias`. Unless `second` is null, also writes the sum to `second`. The
-/// function works piece by piece, and calls `deliver(first, count)` after each piece, while that
-/// piece of the sum is in the cache.
+/// Sums the same part of all ranks' inputs in rank order, and stores the result in `sum`. `own` is
+/// this rank's part. The part of every other rank begins at element `offset` of that rank's input.
+/// All inputs must be mapped into this process. `aliased` is the rank whose part lies in the memory
+/// of `sum`, or `no_alias` if there is no such rank. If `second` is not null, also writes the sum
+/// to `second`. Works piece by piece. After each piece, calls `deliver(first, count)`, where
+/// `first` is the index of the piece's first element and `count` is its number of elements. At that
+/// time, the piece of the sum is still in the cache.
 template <channel Channel, buffer Data, class Op, class Deliver>
 task<> fold_mapped(Channel net, shared_window<Channel>& window, Data own, std::size_t offset,
                    Data sum, int aliased, Op op, std::byte* second, Deliver deliver) {
@@ -47,8 +48,9 @@ task<> fold_mapped(Channel net, shared_window<Channel>& window, Data own, std::s
   co_await window.for_each_piece(own.size(), element, work);
 }
 
-/// Computes the same sum as `fold_mapped`. If this rank cannot access the input of some rank, that
-/// rank must send its part as a message. `sum` may be the same buffer as `own`.
+/// Computes the same sum as `fold_mapped`, even if this rank cannot access all inputs. A peer whose
+/// input this rank cannot access must send its part as a message. `sum` may be the same buffer as
+/// `own`.
 template <channel Channel, buffer Data, class Op>
 task<> fold_mixed(Channel net, shared_window<Channel>& window, Data own, std::size_t offset,
                   Data sum, Op op) {
@@ -109,10 +111,10 @@ bool accesses_all(const Channel& net, const shared_window<Channel>& window) {
   return true;
 }
 
-/// Runs `fold_mapped` if this rank can access all inputs, and otherwise `fold_mixed`. After each
-/// piece of `fold_mapped`, calls `touch_input` for the piece that has been read from each peer's
-/// input. This speeds up later transfers of the cache lines of the piece. Does not touch the input
-/// of `root`, because `sum` may lie in that memory.
+/// Runs `fold_mapped` if this rank can access all inputs, and otherwise `fold_mixed`. When
+/// `fold_mapped` has summed a piece, calls `touch_input` for this piece of each peer's input. This
+/// speeds up later transfers of its cache lines, but may overwrite the input. The input of `root`
+/// is not touched, because `sum` may lie in that memory.
 template <channel Channel, buffer Data, class Op>
 task<> fold(Channel net, shared_window<Channel>& window, Data own, std::size_t offset, Data sum,
             int aliased, Op op, int root) {
@@ -137,10 +139,10 @@ inline bool prefers_cma_at_root(std::size_t bytes, int ranks) {
   return static_cast<std::size_t>(ranks - 1) * bytes > 128 * 1024;
 }
 
-/// Computes the same sum as `fold_mapped`. Copies one block of each peer's part at a time to
-/// scratch memory, by CMA where the part lies in private memory. The blocks are so short that they
-/// fit into the cache. Stops early if an input cannot be read. Returns the number of elements that
-/// have been summed.
+/// Computes the same sum as `fold_mapped`, block by block. For each block, first copies the peers'
+/// elements to scratch memory. Reads elements in private memory by CMA. The blocks are so short
+/// that the copies fit into the cache. Stops early if CMA fails to read an input. Returns the
+/// number of elements that it has summed.
 template <channel Channel, buffer Data, class Op>
 task<std::size_t> fold_cma_blocks(Channel net, shared_window<Channel>& window, Data own,
                                   std::size_t offset, Data sum, int aliased, Op op) {
@@ -168,7 +170,8 @@ task<std::size_t> fold_cma_blocks(Channel net, shared_window<Channel>& window, D
 }
 
 /// Computes the same sum as `fold_mapped`. Reads inputs in private memory by CMA. Inputs that this
-/// rank cannot access or fails to read arrive as messages. Also calls `window.end()`.
+/// rank cannot access arrive as messages. Also calls `window.end()`, during which the inputs that
+/// CMA has failed to read arrive as messages. The caller must not call `window.end()` again.
 template <channel Channel, buffer Data, class Op>
 task<> fold_cma(Channel net, shared_window<Channel>& window, Data own, std::size_t offset, Data sum,
                 int aliased, Op op) {
@@ -219,10 +222,10 @@ task<> send_chunks(Channel net, shared_window<Channel>& window, Data in, partiti
   co_await window.for_each_peer(needs_send, send);
 }
 
-/// Computes the sum of this rank's chunk over all ranks. Writes the sum to the output of each rank
-/// whose output this rank can access, and sends the sum to the other ranks through the channel
-/// `results`. `exposes_out` tells whether the peers write to `out` itself rather than to a bounce
-/// buffer.
+/// Sums this rank's chunk of all inputs, and stores the sum in this rank's chunk of `out`. Also
+/// writes the sum to the output of each peer whose output this rank can access. Sends the sum to
+/// the other peers through the channel `results`. `exposes_out` must be false if the peers write
+/// their sums to a bounce buffer instead of `out`.
 template <channel Channel, buffer Data, class Op>
 task<> reduce_own_chunk(Channel net, Channel results, shared_window<Channel>& window, Data in,
                         Data out, bool exposes_out, partition parts, Op op) {
@@ -250,9 +253,10 @@ task<> reduce_own_chunk(Channel net, Channel results, shared_window<Channel>& wi
           first < net.size() ? window.remote_out(first) + offset * element : nullptr;
       co_await fold_mapped(net, window, own, offset, sum, aliased, op, second, spread);
     } else {
-      // The cache lines of `sum` are not in this core's cache. A fold that wrote to `sum` would
-      // first load these lines, whereas a copy of whole lines does not load them. Therefore this
-      // rank folds into the output of the peer `first` and then copies the result to `sum`.
+      // This operation has not yet accessed `sum`, so the cache lines of `sum` are usually not in
+      // this core's cache. A fold that wrote to `sum` would have to load these lines. A copy of
+      // whole lines does not load them. Therefore this rank folds into the output of the peer
+      // `first` and then copies the result to `sum`.
       const Data dest = typed_view(sum, window.remote_out(first) + offset * element, sum.size());
       const auto copy_and_spread = [&](std::size_t at, std::size_t n) {
         net.copy(bytes(sum.subspan(at, n)), bytes(dest.subspan(at, n)));
@@ -274,9 +278,10 @@ task<> reduce_own_chunk(Channel net, Channel results, shared_window<Channel>& wi
 /// sequential sum in rank order. `in` may be the same buffer as `out`; otherwise it is only read.
 /// Each rank sums one chunk of all inputs and writes the sum to all outputs, so each input is read
 /// once and each output is written once. A rank whose buffers are not in shared memory copies its
-/// input to a bounce buffer, and later copies the sums from the bounce buffer to `out`. If there is
-/// no free bounce buffer either, the data is sent as messages, and each rank sends 2(p-1)/p of the
-/// buffer, where p is the number of ranks.
+/// input to a bounce buffer. At the end, it copies the sums from the bounce buffer to `out`. If
+/// such a rank finds no free bounce buffer, it sends its input as messages and receives the sums as
+/// messages. If all ranks do so, each rank sends 2(p-1)/p times the size of the buffer in total,
+/// where p is the number of ranks.
 template <channel Channel, buffer Data, class Op>
   requires shared_window_transport<typename Channel::transport_type>
 task<> all_reduce_in_chunks(Channel net, Data in, Data out, Op op) {
@@ -301,8 +306,8 @@ task<> all_reduce_in_chunks(Channel net, Data in, Data out, Op op) {
     if (window.exposes_out(peer)) buffers.copy_out(net, bytes(sums[peer]));
   }
 }
-/// Cuts the vectors into pieces that fit into a bounce buffer, and runs `all_reduce_in_chunks` for
-/// each piece.
+/// Cuts `in` and `out` into pieces that fit into a bounce buffer, and runs `all_reduce_in_chunks`
+/// for each piece.
 template <channel Channel, buffer Data, class Op>
   requires shared_window_transport<typename Channel::transport_type>
 task<> all_reduce_in_pieces(Channel net, Data in, Data out, Op op) {
@@ -380,8 +385,8 @@ task<> reduce_scatter_long(Channel net, Data in, Data out, partition parts, Op o
   co_await window.end();
 }
 /// Afterwards `out` on rank r holds chunk r of the sum of all ranks' `in`, with the same bits as
-/// the sequential sum in rank order. `in` is only read, except that `out` may be exactly this
-/// rank's chunk of `in`.
+/// the sequential sum in rank order. `out` may be exactly this rank's chunk of `in`. Apart from
+/// that, `in` is only read.
 template <channel Channel, buffer Data, class Op>
   requires shared_window_transport<typename Channel::transport_type>
 task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
@@ -420,11 +425,11 @@ task<> reduce_at_root(Channel net, Data in, Data out, int root, Op op) {
   co_await window.end();
 }
 
-/// Implements `reduce` for long vectors. Each rank sums one chunk of all inputs, and writes the sum
-/// to the root's memory if it can access that memory. Otherwise the rank sends the sum to the root.
-/// If there are only two ranks and the root cannot access the other rank's input, the other rank
-/// sends its whole input instead. The root does not read the sums by CMA, because the sums would
-/// no longer be in the cache when the root reads them.
+/// Implements `reduce` for long vectors. Each rank sums one chunk of all inputs. If the rank can
+/// access the root's output, it writes the sum there. Otherwise it sends the sum to the root. If
+/// there are only two ranks and the root cannot access the other rank's input, the other rank sends
+/// its whole input instead. The root does not read the sums by CMA, because such a read would come
+/// too late to find the sums in the cache.
 template <channel Channel, buffer Data, class Op>
 task<> reduce_long(Channel net, Data in, Data out, int root, Op op) {
   const bool at_root = net.rank() == root;
@@ -442,8 +447,9 @@ task<> reduce_long(Channel net, Data in, Data out, int root, Op op) {
   }
   co_await window.begin(bytes(in).size);
   const std::size_t element = element_size(in);
-  // If two ranks send their data as messages, the root has less work when it sums both inputs
-  // itself than when it sends one half of its input and receives one half of the sum.
+  // If there are two ranks and the root cannot read the other rank's input, the root receives the
+  // whole input and sums both inputs itself. If each rank summed one half instead, the root would
+  // have more work, because it would also send one half of its input and receive half of the sum.
   const auto root_can_read = [&] {
     return at_root ? window.accesses_in(1 - root) : window.exposes_in(root);
   };

@@ -14,8 +14,8 @@
 
 namespace colls::direct {
 
-/// Returns which ranks read the root's private memory in a collective of `ranks` ranks: all other
-/// ranks at the same time, or the only other rank.
+/// Returns the value of `readers` for a collective of `ranks` ranks in which all ranks except the
+/// root read the root's private memory. If there are only two ranks, the root has only one reader.
 inline readers readers_of_root(int ranks) { return ranks == 2 ? readers::one : readers::all; }
 /// The minimum size, in bytes, at which the ranks of a broadcast read the root's buffer by CMA. For
 /// a shorter buffer, CMA is no faster than a message from the root.
@@ -40,8 +40,8 @@ task<> all_gather_long(Channel net, Data in, Data out, partition parts) {
   const auto recv = [&](int peer) { return net.recv(peer, bytes(chunk[peer])); };
   const auto get_all = [&]() -> task<> {
     net.copy(bytes(chunk[net.rank()]), bytes(in));
-    // Each rank begins with the next rank, so that the ranks do not all read the same rank's memory
-    // at the same time.
+    // Each rank first reads from the rank after it, so that the ranks do not all read the same
+    // rank's memory at the same time.
     for (int i = 1; i < net.size(); ++i) {
       const int peer = (net.rank() + i) % net.size();
       if (window.accesses_in(peer)) co_await window.get(chunk[peer], peer);
@@ -140,7 +140,7 @@ task<> gather_long(Channel net, Data own, Data all, partition parts, int root) {
   }
   co_await window.end();
 }
-/// Afterwards chunk r of `all` on the root holds `own` of rank r. `all` of the other ranks is
+/// Afterwards chunk r of `all` on the root holds `own` of rank r. On the other ranks, `all` is
 /// ignored. On the root, `own` may be exactly the root's chunk of `all`.
 template <channel Channel, buffer Data>
   requires shared_window_transport<typename Channel::transport_type>
@@ -188,7 +188,7 @@ task<> scatter_long(Channel net, Data all, Data own, partition parts, int root) 
   }
   co_await window.end();
 }
-/// Afterwards `own` on rank r holds chunk r of `all` on the root. `all` of the other ranks is
+/// Afterwards `own` on rank r holds chunk r of `all` on the root. On the other ranks, `all` is
 /// ignored. On the root, `own` may be exactly the root's chunk of `all`.
 template <channel Channel, buffer Data>
   requires shared_window_transport<typename Channel::transport_type>
@@ -205,8 +205,9 @@ template <channel Channel, buffer Data>
 task<> all_to_all_long(Channel net, Data in, partition in_parts, Data out, partition out_parts) {
   const chunks outgoing(in, in_parts);
   const chunks arriving(out, out_parts);
-  // If the chunks may have different lengths, they are sent as messages, because the receiver of a
-  // message checks that both ranks passed the same count.
+  // If the chunks may have different lengths, the ranks send them as messages. The receiver of a
+  // message checks that both ranks passed the same count. A rank that reads the memory of a peer
+  // cannot check this.
   const bool is_equal = in_parts.is_blocks() && out_parts.is_blocks();
   const bool may_bounce =
       is_equal && in_parts.longest() * element_size(in) <= max_bounced_block_bytes;

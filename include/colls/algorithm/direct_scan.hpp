@@ -3,7 +3,7 @@
 #pragma once
 
 // direct_scan: scan and exscan (prefix sums) for ranks that access each other's memory. The vector
-// is divided into one chunk per rank. Each rank computes one chunk of the result of every rank.
+// is divided into one chunk per rank. Each rank computes its chunk of the results of all ranks.
 
 #include <colls/algorithm/direct_short.hpp>
 #include <colls/algorithm/direct_thresholds.hpp>
@@ -26,13 +26,14 @@ task<> scan_in_pieces(Channel net, Data data, ScanPiece scan_piece) {
   return run_in_lanes(net, net.lanes(), pieces, piece);
 }
 
-/// Replaces `data` on every rank by the prefix sum for that rank. Each rank computes one chunk of
-/// every rank's prefix sum, directly in the memory of that rank. For each piece of the chunk, the
-/// rank calls `scan_ranks(part, at, count)`, where `part(r)` is the chunk in the memory of rank r.
-/// For every rank r, the call must replace `count` elements of `part(r)`, from element `at` on, by
-/// the prefix sum for rank r. If some rank cannot expose its buffer to all other ranks, each rank
-/// instead calls `scan_piece(lane, piece)` for each piece of `data`. This call must replace the
-/// piece by its prefix sum, by means of messages.
+/// Replaces `data` on every rank with the prefix sum for that rank. If every rank exposes its
+/// buffer to all other ranks, each rank computes its chunk of all prefix sums, and writes directly
+/// to the buffers of all ranks. For each piece of its chunk, the rank calls
+/// `scan_ranks(part, at, count)`, where `part(r)` is the chunk in the buffer of rank r. For every
+/// rank r, `scan_ranks` must replace `count` elements of `part(r)`, beginning with element `at`,
+/// with the prefix sum for rank r. If some rank does not expose its buffer, each rank instead calls
+/// `scan_piece(lane, piece)` for each piece of `data`. `scan_piece` must replace the piece with its
+/// prefix sum, and must exchange the data by messages on the channel `lane`.
 template <channel Channel, buffer Data, class ScanRanks, class ScanPiece>
 task<> prefix_sums(Channel net, Data data, ScanRanks scan_ranks, ScanPiece scan_piece) {
   if (net.size() == 1) co_return;
@@ -41,8 +42,8 @@ task<> prefix_sums(Channel net, Data data, ScanRanks scan_ranks, ScanPiece scan_
   window.expose_to_all_or_none();
   const Channel chain = net.lane(net.lanes());
   if (!window.exposes_in(own_rank == 0 ? 1 : 0)) {
-    // A rank that exposes nothing already knows that the data will travel as messages, so it starts
-    // the scan before the descriptors of its peers have arrived.
+    // This rank does not expose its buffer, so all ranks will exchange the data by messages.
+    // Therefore this rank starts the scan without waiting for the descriptors of its peers.
     co_await when_all(window.begin(bytes(data).size), scan_in_pieces(chain, data, scan_piece));
     window.end_unused();
     co_return;

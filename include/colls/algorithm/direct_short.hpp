@@ -4,8 +4,9 @@
 
 // direct_short: collectives that take one round, for short vectors. Every rank sends its data
 // directly to all ranks that need it. A rank that needs a sum folds (combines) all inputs itself,
-// in rank order. All algorithms here are frameless, that is, one transport operation with local
-// work before and after it. In the comments, p is the number of ranks.
+// in rank order. All algorithms here are frameless (see `frameless`): each consists of one
+// transport operation with local work before and after it. In the comments, p is the number of
+// ranks.
 
 #include <colls/algorithm/frameless.hpp>
 #include <colls/algorithm/multi_send_recv.hpp>
@@ -26,9 +27,9 @@ using multi_send_recv::one_rank;
 inline constexpr int no_alias = -1;
 
 /// Computes sum = parts[0] (+) parts[1] (+) ..., where (+) is the operation `op`. `aliased` is the
-/// index of the part that lies in the memory of `sum`, or `no_alias`. Unless `second` is null, also
-/// writes the sum to `second`. `spare` is memory for one part, which is used if more than one part
-/// precedes `aliased` and `op` cannot fold all parts in one pass.
+/// index of the part that lies in the memory of `sum`, or `no_alias` if there is no such part. If
+/// `second` is not null, also writes the sum to `second`. `spare` is scratch memory for one part.
+/// It is used only if `aliased` is greater than 1 and `op` cannot fold all parts in one pass.
 template <channel Channel, buffer Data, class Op>
 void fold_parts(const Channel& net, const Data& sum, std::span<const void*> parts, int aliased,
                 void* spare, const Op& op, void* second = nullptr) {
@@ -138,9 +139,10 @@ class reduce {
   std::optional<part_scratch> parts_;
 };
 
-/// A reduce_scatter that leaves chunk r of the sum of all ranks' `in` in `out` of rank r, with the
-/// same bits as the sequential sum in rank order. `out` may be exactly this rank's chunk of `in`.
-/// Apart from that, `in` is only read. All ranks together send p(p-1) messages of one chunk each.
+/// A reduce_scatter that writes chunk r of the sum of all ranks' `in` to `out` of rank r. The sum
+/// has the same bits as the sequential sum in rank order. `out` may be exactly this rank's chunk of
+/// `in`; no other part of `in` is written. All ranks together send p(p-1) messages of one chunk
+/// each.
 template <channel Channel, buffer Data, class Op>
 class reduce_scatter {
  public:
@@ -167,9 +169,10 @@ class reduce_scatter {
   std::optional<part_scratch> received_;
 };
 
-/// A scan that leaves the sum of `in` over ranks 0 to r in `out` of rank r, with the same bits as
-/// the sequential sum in rank order. `in` may be the same buffer as `out`; otherwise it is only
-/// read. Each rank sends to all ranks above it, so all ranks together send p(p-1)/2 messages.
+/// A scan that adds up `in` of ranks 0 to r and writes the sum to `out` of rank r. The sum has the
+/// same bits as the sequential sum in rank order. `in` may be the same buffer as `out`; otherwise
+/// it is only read. Each rank sends one message to every higher rank, so all ranks together send
+/// p(p-1)/2 messages.
 template <channel Channel, buffer Data, class Op>
 class scan {
  public:
@@ -189,9 +192,9 @@ class scan {
   Op op_;
   std::optional<part_scratch> parts_;
 };
-/// An exscan that leaves the sum of the inputs of ranks 0 to r-1 in `data` of rank r > 0, with the
-/// same bits as the sequential sum in rank order. `data` on rank 0 is unchanged. All ranks together
-/// send p(p-1)/2 messages.
+/// An exscan that replaces `data` of each rank r > 0 with the sum of the inputs of ranks 0 to r-1.
+/// The sum has the same bits as the sequential sum in rank order. `data` on rank 0 is unchanged.
+/// All ranks together send p(p-1)/2 messages.
 template <channel Channel, buffer Data, class Op>
 class exscan {
  public:
@@ -260,8 +263,8 @@ class gather {
   gather(const Channel&, const Data& own, const Data& all, const partition& parts, int root)
       : own_(own), all_(all), parts_(parts), root_(root) {}
   [[gnu::always_inline]] auto request(const Channel& net) {
-    // The root copies its own chunk before it starts to receive, because the messages of the other
-    // ranks need some time to arrive anyway.
+    // The root copies its own chunk before it starts to receive. Otherwise it would only wait while
+    // the messages of the other ranks are still on their way.
     if (net.rank() == root_) net.copy(bytes(chunks(all_, parts_)[root_]), bytes(own_));
     return net.rank() == root_
                ? exchange(net, multi_send_buffers(),

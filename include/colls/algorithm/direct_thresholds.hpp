@@ -12,9 +12,10 @@
 
 namespace colls {
 
-/// Returns whether `direct` treats a vector as short. Each rank sends the data of a short vector in
-/// one round to all ranks that need it, because this takes less time than telling the peers where
-/// the data lies. `bytes` is the size of the whole vector, or of one rank's vector for all_to_all.
+/// Returns whether the algorithm `direct` treats a vector as short. Each rank sends the data of a
+/// short vector in one round to all ranks that need it. For a short vector, this takes less time
+/// than telling the peers where the data lies. For all_to_all, `bytes` is the size of one rank's
+/// vector. For the other collectives, it is the size of the whole vector.
 constexpr bool is_short_vector(collective coll, std::uint64_t bytes, int ranks) {
   const auto p = static_cast<std::uint64_t>(ranks);
   switch (coll) {
@@ -35,17 +36,19 @@ constexpr bool is_short_vector(collective coll, std::uint64_t bytes, int ranks) 
   }
 }
 
-/// Returns whether the root of a `direct` reduce computes the whole sum itself. As long as all
-/// inputs together fit into the root's cache, this is faster than dividing the work between the
-/// ranks, because it takes fewer messages. `bytes` is the size of one input. With two ranks the
-/// limit is lower, because each rank can do half of the work in shared memory.
+/// Returns whether the root of a `direct` reduce computes the whole sum itself. If all inputs
+/// together fit into the root's cache, this is faster than dividing the work among the ranks,
+/// because it takes fewer messages. `bytes` is the size of one input. If there are only two ranks,
+/// the limit is lower, because dividing the work pays off sooner: each rank computes one half of
+/// the sum in shared memory.
 constexpr bool is_reduced_at_root(std::uint64_t bytes, int ranks) {
   if (ranks == 2) return bytes <= 32 * 1024;
   return static_cast<std::uint64_t>(ranks - 1) * bytes < 256 * 1024;
 }
 
-/// If some rank does not expose its buffer, the ranks of a `direct` scan pass on their data as
-/// messages, in pieces of this many bytes.
+/// The maximum size of a piece, in bytes. A `direct` scan or exscan cuts its data into such pieces
+/// if some rank does not expose its buffer. In this case, each rank sends its partial sum of each
+/// piece to the next rank in a message.
 inline constexpr std::size_t scan_chain_piece = 2 * 1024 * 1024;
 
 }  // namespace colls

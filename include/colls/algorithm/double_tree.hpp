@@ -12,9 +12,10 @@
 
 namespace colls::double_tree {
 
-/// Divides `data` into two halves, one for each tree, and each half into segments. Runs
-/// `piece(lane, offset, count, node)` for each segment, where `lane` is the channel to use, and
-/// `node` is this rank's node in the tree that carries the half.
+/// Divides `data` into two halves, one for each tree, and divides each half into segments. Runs
+/// `piece(lane, offset, count, node)` for each segment. `lane` is the channel to use. The segment
+/// consists of the `count` elements of `data` from element `offset` on. `node` is this rank's node
+/// in the tree that carries the segment.
 template <channel Channel, buffer Data, class Piece>
 task<> in_both_trees(Channel net, Data data, int root, Piece piece) {
   const pattern::double_tree trees(net.rank(), net.size(), root);

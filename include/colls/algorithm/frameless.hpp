@@ -10,10 +10,10 @@
 
 namespace colls {
 
-/// The type of a frameless algorithm. An object of this type is constructed from the channel and
-/// the algorithm's arguments. Its member `request(net)` is called once, allocates the memory that
-/// the algorithm needs, and returns the operation to await. Its member `finish(net, operation)` is
-/// called after the operation has completed, and does the remaining work.
+/// The type of a frameless algorithm. Its constructor takes the channel and the arguments of the
+/// algorithm. Its member `request(net)` allocates the memory that the algorithm needs, and returns
+/// the operation to await. The caller calls `request` once and awaits the operation. Then the
+/// caller calls the member `finish(net, operation)`, which does the remaining work.
 template <class Algorithm, class Channel>
 concept frameless = requires(Algorithm& algo, const Channel& net) { algo.request(net); };
 

@@ -2,22 +2,23 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// hierarchical: an all_reduce for several machines. The ranks of one machine form a node, and the
-// data of a node is sent to other nodes only once. See Karonis and others, "Exploiting hierarchy in
-// parallel computer networks to optimize collective operation performance" (2000). All ranks of a
-// node take part in the exchange between nodes, as in Träff, Hunold, "Decomposing MPI collectives
-// for exploiting multi-lane communication" (2020).
+// hierarchical: an all_reduce for several machines. The ranks of one machine form a node. The ranks
+// of a node first sum their data, so that the nodes exchange one vector per node instead of one per
+// rank. See Karonis and others, "Exploiting hierarchy in parallel computer networks to optimize
+// collective operation performance" (2000). All ranks of a node take part in the exchange between
+// nodes, as in Träff, Hunold, "Decomposing MPI collectives for exploiting multi-lane communication"
+// (2020).
 
 #include <colls/algorithm/circulant.hpp>
 
 namespace colls::hierarchical {
 
 /// Replaces `data` of every rank with the sum of all ranks' `data`, with the same bits on all
-/// ranks. First, the ranks of each node reduce the data of the node, so that each rank holds one
-/// chunk of the node's sum. Then the ranks that hold the same chunk on different nodes reduce the
-/// chunk among themselves. Finally, every rank receives the other chunks from the ranks of its
-/// node. There are as many chunks as ranks on the smallest node, so some ranks of larger nodes hold
-/// no chunk. The operation must commute.
+/// ranks. First, the ranks of each node do a reduce_scatter, which gives each rank one chunk of the
+/// node's sum. Then the ranks that hold the same chunk on different nodes do an all_reduce of this
+/// chunk. Finally, the ranks of each node do an all_gather of the chunks. The number of chunks is
+/// the number of ranks on the smallest node, so some ranks of larger nodes hold no chunk. The
+/// operation must commute.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> all_reduce(Channel net, Data data, Op op) {

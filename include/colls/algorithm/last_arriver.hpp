@@ -15,8 +15,8 @@
 
 namespace colls::last_arriver {
 
-/// A barrier, which no rank leaves before all ranks have entered it. All ranks must run on one
-/// thread. Sends no messages.
+/// A barrier for ranks that all run on one thread. No rank leaves the barrier before all ranks have
+/// entered it. The barrier sends no messages.
 template <channel Channel>
 class barrier {
  public:
@@ -27,11 +27,12 @@ class barrier {
   }
 };
 
-/// A policy by which the last arriver folds (combines) the inputs in rank order. In every such
-/// policy, `add` folds one piece of each input. `parts[r]` is the address of the piece in the input
-/// of rank r, and `sums[r]` is the address of the piece in the output of rank r. `add` writes the
-/// result to `sum`, which lies at `sums[0]`, and may also write it to other outputs. `add` returns
-/// a number n such that the outputs of ranks 0 to n-1 hold the result.
+/// A policy for the order in which the last arriver folds (combines) the inputs. This policy uses
+/// rank order. The function `add` of a policy folds one piece of all inputs. `parts[r]` is the
+/// address of this piece in the input of rank r, and `sums[r]` is its address in the output of rank
+/// r. `add` writes the result to `sum`, which is the piece at the address `sums[0]`. It may also
+/// write the result to other outputs. If it returns n, the outputs of ranks 0 to n-1 already hold
+/// the result.
 struct in_rank_order {
   template <channel Channel, buffer Data, class Op>
   static std::size_t add(const Channel& net, const Data& sum, std::span<void* const> parts,
@@ -48,8 +49,9 @@ struct recursive_doubling_order {
   template <channel Channel, buffer Data, class Op>
   static std::size_t add(const Channel& net, const Data& sum, std::span<void* const> parts,
                          std::span<void* const> sums, const Op& op) {
-    // The algorithm arranges the ranks on the corners of a hypercube. If the number of ranks is not
-    // a power of two, each of the first `doubled` corners holds two ranks.
+    // The algorithm recursive_doubling assigns the ranks to the corners of a hypercube. If the
+    // number of ranks is not a power of two, it assigns two ranks to each of the first `doubled`
+    // corners.
     const std::size_t corners = std::bit_floor(parts.size());
     const std::size_t doubled = parts.size() - corners;
     const auto first_of = [&](std::size_t corner) {
@@ -73,10 +75,10 @@ struct recursive_doubling_order {
   }
 };
 
-/// An all_reduce that leaves the sum of all ranks' `in` in `out` of every rank. `in` may be the
-/// same buffer as `out`; otherwise it is only read. All ranks must run on one thread. The last
-/// arriver folds the inputs of all ranks in pieces that fit into the cache, and writes each piece
-/// of the sum to all outputs. Sends no messages.
+/// An all_reduce that writes the sum of all ranks' `in` to `out` of every rank. `in` may be the
+/// same buffer as `out`; otherwise it is only read. All ranks must run on one thread. The rank that
+/// arrives last sums the inputs of all ranks, in pieces that fit into the cache, and writes the sum
+/// of each piece to all outputs. No rank sends a message.
 template <channel Channel, buffer Data, class Op, class Order = in_rank_order>
 class all_reduce {
  public:

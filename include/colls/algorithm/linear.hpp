@@ -13,15 +13,15 @@
 
 namespace colls::linear {
 
-/// Returns an operation that runs the operations `make(peer)` for all other ranks `peer`
-/// concurrently.
+/// Returns an operation that concurrently runs one operation for each rank except this rank.
+/// `make(peer)` returns the operation for rank `peer`.
 template <channel Channel, class Make>
 auto for_all_peers(const Channel& net, const Make& make) {
   return each_of(0, net.size() - 1, [&](int i) { return make(i < net.rank() ? i : i + 1); });
 }
 
-/// Copies `source` to `dest`, as a coroutine. If this coroutine is the last argument of `when_all`,
-/// the copy runs after the other arguments have started.
+/// Copies `source` to `dest`. This is a coroutine, so that it can be an argument of `when_all`. If
+/// it is the last argument, `when_all` starts all other operations before the copy.
 template <channel Channel>
 task<> copy_task(Channel net, mutable_bytes dest, const_bytes source) {
   net.copy(dest, source);

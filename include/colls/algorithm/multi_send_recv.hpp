@@ -2,16 +2,17 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// multi_send_recv: exchanges in which a rank sends to and receives from many ranks at once. An
-// exchange is a single operation on transports that support such operations. On other transports it
-// consists of one operation per message.
+// multi_send_recv: exchanges in which a rank sends to many ranks and receives from many ranks at
+// once. If the transport can do all this in one operation, an exchange is one such operation.
+// Otherwise an exchange consists of one operation per message.
 
 #include <colls/channel/channel.hpp>
 
 namespace colls::multi_send_recv {
 
-/// Returns the range of all ranks, to be used as the peers of an exchange. An exchange skips the
-/// calling rank, even if this rank is in the range. `one_rank` returns the range of a single rank.
+/// Returns the range of all ranks, for use as the peers of an exchange. The range includes the
+/// calling rank, but an exchange skips that rank. `one_rank` returns the range that contains only
+/// its argument.
 template <channel Channel>
 pattern::rank_range all_ranks(const Channel& net) {
   return {0, net.size()};

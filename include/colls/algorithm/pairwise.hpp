@@ -15,8 +15,8 @@ namespace colls::pairwise {
 
 /// Afterwards chunk i of `out` on rank r holds chunk r of `in` on rank i. `in` is only read and
 /// must not overlap `out`. Chunk i of `in_parts` on rank r must be as long as chunk r of
-/// `out_parts` on rank i. Takes p-1 rounds, in each of which a rank sends one message and receives
-/// one. Every byte is sent only once.
+/// `out_parts` on rank i. Takes p-1 rounds. In each round, a rank sends one chunk directly to the
+/// rank that needs it, and receives one chunk from another rank.
 template <channel Channel, buffer Data>
 task<> all_to_all(Channel net, Data in, partition in_parts, Data out, partition out_parts) {
   const pattern::ring ring(net.rank(), net.size());
@@ -32,9 +32,9 @@ task<> all_to_all(Channel net, Data in, partition in_parts, Data out, partition 
 }
 
 /// Afterwards `out` on rank r holds chunk r of the sum of all ranks' `in`. The sum is folded in
-/// rank order, so the operation need not commute. `in` is only read, except that `out` may be
-/// exactly this rank's chunk of `in`. Takes p-1 rounds, in each of which a rank sends one message
-/// and receives one. Every chunk is sent only once.
+/// rank order, so the operation need not commute. `out` may be exactly this rank's chunk of `in`;
+/// no other part of `in` is written. Takes p-1 rounds. In each round, a rank sends one chunk of its
+/// input directly to the rank that needs it, and receives one chunk from another rank.
 template <channel Channel, buffer Data, class Op>
 task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
   const pattern::ring ring(net.rank(), net.size());
@@ -44,9 +44,10 @@ task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
   scratch memory = net.scratch_like(own, is_last ? 0 : own.size());
   const Data upper = typed_view(own, memory.data(), own.size());
   Data lower = own;
-  // First the chunks of the ranks below this rank arrive, in descending order of ranks, and then
-  // the chunks of the ranks above this rank, also in descending order. The chunks of the ranks
-  // above are summed in `upper`, and `lower` is the sum of the other chunks.
+  // This rank receives the chunks of the lower ranks first, in descending order of rank. Then it
+  // receives the chunks of the higher ranks, also in descending order. `lower` is the sum of this
+  // rank's own chunk and the chunks of the lower ranks. `upper` is the sum of the chunks of the
+  // higher ranks.
   for (int step = 1; step < ring.size; ++step) {
     const int dest = ring.ahead(step);
     const int source = ring.behind(step);

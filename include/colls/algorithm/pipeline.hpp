@@ -2,10 +2,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// pipeline: the functions shared by the algorithms on chains and on binary trees. A buffer is cut
-// into segments that follow each other through the chain or tree. Several segments are in flight at
-// a time, one in each lane (a channel with messages of its own). A lane handles one segment after
-// another. The coroutine that handles a segment treats the segment as a whole buffer.
+// pipeline: functions that are shared by the algorithms on chains and on binary trees. A buffer is
+// cut into segments, and the segments travel through the chain or tree one after another. Several
+// segments are in flight at a time, one in each lane. A lane is a channel whose messages are
+// separate from those of other lanes. Each lane handles one segment at a time. The coroutine that
+// handles a segment treats it as if it were the whole buffer.
 
 #include <colls/algorithm/typed_view.hpp>
 #include <colls/base/partition.hpp>
@@ -14,8 +15,9 @@
 
 namespace colls::pipeline {
 
-/// Cuts a buffer as long as `data` into segments, and runs `piece(lane, offset, count)` for each
-/// segment.
+/// Divides `data` into segments, and runs `piece(lane, offset, count)` for each segment. `lane` is
+/// the channel to use. The segment consists of the `count` elements of `data` from element `offset`
+/// on. This function uses only the length of `data`, not its contents.
 template <channel Channel, buffer Data, class Piece>
 task<> in_segments(Channel net, const Data& data, Piece piece) {
   const int segments = net.segments(bytes(data).size);
@@ -26,10 +28,10 @@ task<> in_segments(Channel net, const Data& data, Piece piece) {
   return run_in_lanes(net, net.width(), segments, segment);
 }
 
-/// Reduces the inputs of all ranks on their way up to the root, which is the rank without a parent.
-/// Each rank computes left (+) own (+) right from the sums of its children and its own input, where
-/// (+) is `op`. Afterwards `out` of the root holds the sum of all ranks' `in`. `out` of the other
-/// ranks is ignored. `in` may be the same buffer as `out`; otherwise it is only read.
+/// Runs a reduce over a tree, whose root is the rank without a parent. Each rank receives the sums
+/// of its children, computes left (+) own (+) right, where (+) is `op`, and sends the result to its
+/// parent. Afterwards `out` of the root holds the sum of all ranks' `in`. `out` of the other ranks
+/// is ignored. `in` may be the same buffer as `out`; otherwise it is only read.
 template <channel Channel, buffer Data, class Op>
 task<> up(Channel net, Data in, Data out, pattern::in_order_node node, Op op) {
   const bool is_inner = node.parent >= 0 && (node.left >= 0 || node.right >= 0);
@@ -51,8 +53,9 @@ task<> up(Channel net, Data in, Data out, pattern::in_order_node node, Op op) {
   }
 }
 
-/// Sends data down from the root, which is the rank without a parent. Afterwards `data` of every
-/// rank holds what `data` of the root held.
+/// Runs a broadcast over a tree, whose root is the rank without a parent. Each rank receives the
+/// data from its parent, and sends it to its children. Afterwards `data` of every rank holds what
+/// `data` of the root held.
 template <channel Channel, buffer Data>
 task<> down(Channel net, Data data, pattern::in_order_node node) {
   if (node.parent >= 0) co_await net.recv(node.parent, bytes(data));

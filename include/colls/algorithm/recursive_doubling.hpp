@@ -3,8 +3,8 @@
 #pragma once
 
 // recursive_doubling: collectives that take few rounds, for short buffers. In every round, a rank
-// exchanges all the data that it holds with a partner. So a rank holds the data of twice as many
-// ranks after each round. See Thakur, Rabenseifner, Gropp, "Optimization of collective
+// exchanges all the data that it holds with a partner. The number of ranks whose data it holds
+// therefore doubles in every round. See Thakur, Rabenseifner, Gropp, "Optimization of collective
 // communication operations in MPICH" (2005).
 //
 // Partial sums lie alternately in the caller's buffer and in a scratch buffer, because the old sum
@@ -20,9 +20,9 @@ namespace colls::recursive_doubling {
 
 /// Afterwards `data` of every rank holds the sum of the inputs of all ranks, with the same bits on
 /// all ranks. The sum is folded in rank order, so the operation need not commute. Takes k rounds,
-/// in each of which a rank sends the whole buffer. If p is not a power of two, p - 2^k ranks first
-/// send their input to a neighbour and receive the sum from the neighbour at the end, which takes
-/// two more rounds.
+/// in each of which a rank sends the whole buffer. If p is not a power of two, p - 2^k ranks do not
+/// take part in these rounds. Each of them first sends its input to a neighbour, and receives the
+/// sum from this neighbour at the end. This takes two more rounds.
 template <channel Channel, buffer Data, class Op>
 task<> all_reduce(Channel net, Data data, Op op) {
   const pattern::hypercube cube(net.rank(), net.size());
@@ -47,8 +47,9 @@ task<> all_reduce(Channel net, Data data, Op op) {
 
 /// Before the call, chunk r of `data` on rank r holds the data of rank r. Afterwards every rank
 /// holds all chunks. Takes k rounds. If p is a power of two, a rank sends (p-1)/p of the buffer in
-/// total. Otherwise two more rounds are needed, in which p - 2^k ranks first send one chunk to a
-/// neighbour and at the end receive the whole buffer from the neighbour.
+/// total. Otherwise p - 2^k ranks do not take part in these rounds. Each of them first sends its
+/// chunk to a neighbour, and receives the whole buffer from this neighbour at the end. This takes
+/// two more rounds.
 template <channel Channel, buffer Data>
 task<> all_gather(Channel net, Data data, partition parts) {
   const pattern::hypercube cube(net.rank(), net.size());
@@ -101,8 +102,9 @@ task<> scan(Channel net, Data data, Op op) {
 }
 
 /// Afterwards `data` on rank r holds the sum of the inputs of ranks 0 to r-1, folded in rank order.
-/// `data` on rank 0 is unchanged. First every rank sends its input to the next rank. Then ranks 1
-/// to p-1 do a scan of the inputs that they have received. Takes 1 + ceil(log2(p-1)) rounds.
+/// `data` on rank 0 is unchanged. In the first round, every rank except the last sends its input to
+/// the next rank. Then ranks 1 to p-1 do a scan of the inputs that they have received, in
+/// ceil(log2(p-1)) further rounds.
 template <channel Channel, buffer Data, class Op>
 task<> exscan(Channel net, Data data, Op op) {
   const pattern::prefix line(net.rank(), net.size());

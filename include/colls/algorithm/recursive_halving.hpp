@@ -16,10 +16,11 @@
 namespace colls::recursive_halving {
 
 /// Afterwards `out` on rank r holds chunk r of the sum of all ranks' `in`. `out` may be exactly
-/// this rank's chunk of `in`; no other part of `in` is written. Takes k rounds, in which a rank
-/// sends (p-1)/p of the buffer in total. If p is not a power of two, p - 2^k ranks first send their
-/// whole buffer to a neighbour and receive their chunk from the neighbour at the end. The operation
-/// must commute, because the inputs of distant ranks are summed before those of neighbours.
+/// this rank's chunk of `in`; no other part of `in` is written. The operation must commute, because
+/// the inputs of distant ranks are summed before those of neighbours. Takes k rounds. If p is a
+/// power of two, a rank sends (p-1)/p of the buffer in these rounds. Otherwise p - 2^k ranks do not
+/// take part in these rounds. Each of them first sends its whole input to a neighbour, and receives
+/// its chunk of the sum from this neighbour at the end.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
@@ -31,9 +32,9 @@ task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
   }
   chunks sum(in, parts);
   if (net.size() == 1) net.copy(bytes(out), bytes(in));
-  // `sum` refers to the input at first, and to the partial sums in `work` after the first message
-  // has been received. If the last round yields a single chunk, the sum of this chunk is written to
-  // `out` instead of `work`.
+  // At first, `sum` refers to the input. After this rank has received its first message, `sum`
+  // refers to the partial sums in `work`. If a single chunk is left in the last round, this round
+  // writes the sum of that chunk to `out` instead of `work`.
   const bool is_fold_dest = cube.fold_source >= 0;
   const pattern::rank_range summed =
       cube.held(is_fold_dest || cube.rounds < 1 ? cube.rounds : cube.rounds - 1);
@@ -60,10 +61,12 @@ task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
 
 /// Afterwards `data` of every rank holds the sum of the inputs of all ranks, with the same bits on
 /// all ranks. The sum is folded in rank order, so the operation need not commute. First does a
-/// reduce_scatter in k rounds, which begin with exchanges between neighbours. Then repeats the
-/// exchanges in reverse order to gather the sums. In these 2k rounds, a rank sends 2(p-1)/p of the
-/// buffer in total. If p is not a power of two, p - 2^k ranks first send their input to a neighbour
-/// and receive the sum from the neighbour at the end.
+/// reduce_scatter in k rounds. In the first of these rounds, neighbours exchange data. The distance
+/// between partners grows from round to round. Then does an all_gather of the sums in k rounds,
+/// with the same partners in reverse order. If p is a power of two, a rank sends 2(p-1)/p times the
+/// size of the buffer in total. Otherwise p - 2^k ranks do not take part in these 2k rounds. Each
+/// of them first sends its input to a neighbour, and receives the sum from this neighbour at the
+/// end.
 template <channel Channel, buffer Data, class Op>
 task<> all_reduce(Channel net, Data data, Op op) {
   const pattern::hypercube cube(net.rank(), net.size());

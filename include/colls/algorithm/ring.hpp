@@ -6,9 +6,10 @@
 // can send fewer bytes. See Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for clusters
 // of workstations" (2009).
 //
-// Each chunk is divided into segments. Several segments are in flight at a time, one in each lane
-// (a concurrent part of the call). A function that uses only one lane handles one segment of each
-// chunk, as if this segment were the whole chunk. Below, p is the number of ranks.
+// Each chunk is divided into segments. Several segments are in flight at a time, one in each lane.
+// A lane is a channel whose messages are separate from those of other lanes. A function that uses
+// only one lane handles one segment of each chunk as if this segment were the whole chunk. Below, p
+// is the number of ranks.
 
 #include <colls/algorithm/typed_view.hpp>
 #include <colls/base/partition.hpp>
@@ -20,8 +21,9 @@ namespace colls::ring {
 /// Afterwards chunk r of `out` on rank r holds chunk r of the sum of all ranks' `in`. The contents
 /// of the other chunks of `out` are unspecified. `in` may be the same buffer as `out`; otherwise it
 /// is only read. Takes p-1 rounds, in which a rank sends (p-1)/p of the buffer in total. The
-/// operation must commute, because the fold of each chunk starts at a different rank. Uses only the
-/// lane of `net`. `parts` may describe one segment of each chunk (see `partition::segment`).
+/// operation must commute, because the sum of each chunk starts at a different rank. Sends and
+/// receives only on the lane of `net`. `parts` may describe one segment of each chunk instead of
+/// whole chunks (see `partition::segment`).
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> reduce_scatter_to_chunks(Channel net, Data in, Data out, partition parts, Op op) {
@@ -31,7 +33,7 @@ task<> reduce_scatter_to_chunks(Channel net, Data in, Data out, partition parts,
   if (net.size() == 1) net.copy(bytes(chunk[0]), bytes(own[0]));
   for (int step = 1; step < net.size(); ++step) {
     // In the first step, this rank sends a chunk of its input. In each later step, it sends the
-    // partial sum of the step before.
+    // partial sum that it computed in the previous step.
     const Data partial = step == 1 ? own[ring.behind(step)] : chunk[ring.behind(step)];
     const Data own_part = own[ring.behind(step + 1)];
     const Data sum = chunk[ring.behind(step + 1)];
@@ -40,9 +42,9 @@ task<> reduce_scatter_to_chunks(Channel net, Data in, Data out, partition parts,
   }
 }
 
-/// Afterwards `out` on rank r holds chunk r of the sum of all ranks' `in`. `out` may be exactly
-/// this rank's chunk of `in`; no other part of `in` is written. Partial sums lie alternately in two
-/// scratch buffers. Uses only the lane of `net`.
+/// Stores chunk r of the sum of all ranks' `in` in `out` of rank r. `out` may be exactly this
+/// rank's chunk of `in`. Does not write to any other part of `in`. Keeps the partial sums in two
+/// scratch buffers, which are used alternately. Sends and receives only on the lane of `net`.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> reduce_scatter_segment(Channel net, Data in, Data out, partition parts, Op op) {
@@ -62,9 +64,9 @@ task<> reduce_scatter_segment(Channel net, Data in, Data out, partition parts, O
   }
 }
 
-/// Afterwards `out` on rank r holds chunk r of the sum of all ranks' `in`. `out` may be exactly
-/// this rank's chunk of `in`; no other part of `in` is written. Takes p-1 rounds, in which a rank
-/// sends all chunks except one. The operation must commute.
+/// Stores chunk r of the sum of all ranks' `in` in `out` of rank r. `out` may be exactly this
+/// rank's chunk of `in`. Does not write to any other part of `in`. Takes p-1 rounds, in which each
+/// rank sends p-1 of the p chunks. The operation must commute.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
@@ -78,8 +80,8 @@ task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
   co_await run_in_lanes(net, net.width(), segments, piece);
 }
 
-/// Sends each chunk once around the ring, beginning at the rank that holds the chunk. Uses only the
-/// lane of `net`.
+/// Sends each chunk once around the ring, beginning at the rank that holds the chunk. Sends and
+/// receives only on the lane of `net`.
 template <channel Channel, buffer Data>
 task<> all_gather_segment(Channel net, Data data, partition parts) {
   const pattern::ring ring(net.rank(), net.size());
@@ -90,9 +92,8 @@ task<> all_gather_segment(Channel net, Data data, partition parts) {
   }
 }
 
-/// Before the call, chunk r of `data` on rank r holds the data of rank r. Afterwards every rank
-/// holds all chunks. Takes p-1 rounds, in which a rank sends all chunks except the chunk of the
-/// next rank.
+/// Sends chunk r of `data` from each rank r to all other ranks, which store it as chunk r of their
+/// `data`. Takes p-1 rounds, in which each rank sends all chunks except the chunk of the next rank.
 template <channel Channel, buffer Data>
 task<> all_gather(Channel net, Data data, partition parts) {
   const int segments = net.segments(parts.longest() * element_size(data));
@@ -102,10 +103,10 @@ task<> all_gather(Channel net, Data data, partition parts) {
   co_await run_in_lanes(net, net.width(), segments, piece);
 }
 
-/// Afterwards `out` of every rank holds the sum of all ranks' `in`, with the same bits on all
-/// ranks. `in` may be the same buffer as `out`; otherwise it is only read. Takes 2(p-1) rounds, in
-/// which a rank sends 2(p-1)/p of the buffer in total. No all_reduce can send fewer bytes. The
-/// operation must commute.
+/// Stores the sum of all ranks' `in` in `out` of every rank. The sum has the same bits on all
+/// ranks. `in` may be the same buffer as `out`. If it is another buffer, it is only read. Takes
+/// 2(p-1) rounds. In total, each rank sends 2(p-1)/p times as many bytes as the buffer has. No
+/// all_reduce can send fewer bytes. The operation must commute.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> all_reduce_out_of_place(Channel net, Data in, Data out, Op op) {
@@ -119,8 +120,8 @@ task<> all_reduce_out_of_place(Channel net, Data in, Data out, Op op) {
   co_await run_in_lanes(net, net.width(), segments, piece);
 }
 
-/// Afterwards `data` of every rank holds the sum of the inputs of all ranks, with the same bits on
-/// all ranks. The operation must commute.
+/// Replaces `data` of every rank by the sum of all ranks' `data`. The sum has the same bits on all
+/// ranks. The operation must commute.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> all_reduce(Channel net, Data data, Op op) {

@@ -47,13 +47,15 @@ class rotated_partition {
     return {all.subspan(start_ + start, head_end - start), all.subspan(0, end - head_end)};
   }
 
-  /// Copies all chunks from `in_rank_order` to `dest`, where they are in the circular order.
+  /// Copies all chunks from `in_rank_order`, which holds them in rank order, to `dest`. Stores them
+  /// there in the circular order of this partition.
   template <channel Channel, buffer Data>
   void rotate(const Channel& net, const Data& dest, const Data& in_rank_order) const {
     net.copy(bytes(dest.subspan(0, wrap_)), bytes(in_rank_order.subspan(start_, wrap_)));
     net.copy(bytes(dest.subspan(wrap_, start_)), bytes(in_rank_order.subspan(0, start_)));
   }
-  /// Copies all chunks from `source`, where they are in the circular order, to `in_rank_order`.
+  /// Copies all chunks from `source`, which holds them in the circular order of this partition, to
+  /// `in_rank_order`. Stores them there in rank order.
   template <channel Channel, buffer Data>
   void unrotate(const Channel& net, const Data& in_rank_order, const Data& source) const {
     net.copy(bytes(in_rank_order.subspan(start_, wrap_)), bytes(source.subspan(0, wrap_)));

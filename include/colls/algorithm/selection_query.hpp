@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// selection_query: the values on which the choice of an algorithm depends, and sets of algorithms.
+// selection_query: a class that holds the values on which the choice of an algorithm depends, and a
+// class for a set of algorithms.
 
 #include <colls/base/algorithm_names.hpp>
 
@@ -11,9 +12,9 @@
 
 namespace colls {
 
-/// The values on which the choice of an algorithm may depend. The values follow from the number of
-/// ranks and from the arguments of the call, which the ranks compare. So the values are equal on
-/// all ranks.
+/// The values on which the choice of an algorithm may depend. They are computed from the number of
+/// ranks and from those arguments of the call that must be equal on all ranks. Therefore all ranks
+/// compute the same values. The ranks check that these arguments are equal.
 struct selection_query {
   collective operation = collective::none;
   std::uint64_t bytes = 0;  // the size of the whole vector; for all_to_all, of one rank's vector

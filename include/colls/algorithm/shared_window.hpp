@@ -3,9 +3,9 @@
 #pragma once
 
 // shared_window: gives the ranks of one operation access to each other's buffers, as an MPI window
-// does, until the operation ends. A rank accesses a peer's buffer in shared memory that both
-// processes have mapped. It can also read a peer's private memory by cross memory attach (CMA),
-// which is a system call.
+// does, until the operation ends. A rank directly accesses a peer's buffer that lies in shared
+// memory which both processes have mapped. If a peer's buffer lies in the private memory of the
+// peer, a rank can read the buffer by a system call (cross memory attach, CMA).
 
 #include <colls/algorithm/multi_send_recv.hpp>
 #include <colls/algorithm/typed_view.hpp>
@@ -19,20 +19,21 @@
 
 namespace colls::direct {
 
-/// The message that a rank sends to each peer before any data moves, to tell the peer where the
-/// rank's buffers lie. `in` and `out` are offsets in memory that the peer has mapped. An offset is
-/// 0 if the peer cannot access the buffer, whose data is then sent as a message. `in` may also be
-/// an address in the rank's private memory, which the peer reads by CMA.
+/// The message by which a rank tells a peer where the rank's input and output buffers lie. `in` and
+/// `out` are offsets in memory that the peer has mapped. An offset of 0 means that the peer cannot
+/// access that buffer. The data must then be sent as a message. `in` may also be an address in the
+/// rank's private memory. The peer then reads the input by CMA.
 struct window_descriptor {
   std::uint64_t remote_key = 0;
   std::uint64_t in = 0;
   std::uint64_t out = 0;
 };
 
-/// The memory in which peers access a rank's input and output. Peers access a buffer in shared
-/// memory directly. For any other buffer, peers access a bounce buffer (a piece of shared memory),
-/// to or from which the rank copies the data. If no bounce buffer is available or the input is too
-/// long, this object refers to the rank's own buffers. It must outlive the window that exposes the
+/// The memory in which peers access a rank's input and output. Peers directly access an input or
+/// output that lies in shared memory. Otherwise they access a bounce buffer, which is a piece of
+/// shared memory. The rank copies its input to the bounce buffer and its output from the bounce
+/// buffer. If no bounce buffer is free or the input is longer than `max_bytes`, `in` and `out`
+/// return the rank's own buffers. An object of this class must outlive the window that exposes the
 /// memory.
 template <channel Channel>
 class exposed_buffers {
@@ -54,16 +55,17 @@ class exposed_buffers {
     bounces_in_ = !is_in_shared;
     bounces_out_ = !is_out_shared;
   }
-  /// Makes an object that uses no bounce buffer if there are only two ranks. With two ranks a
-  /// bounce buffer does not pay, because each rank would have to wait while its peer copies the
-  /// input to the bounce buffer.
+  /// Makes an object that may use a bounce buffer only if there are more than two ranks. Between
+  /// two ranks, a bounce buffer saves no time, because each rank would have to wait while its peer
+  /// copies the peer's input to the bounce buffer.
   static exposed_buffers for_three_or_more(const Channel& net, const_bytes in,
                                            mutable_bytes out = {}) {
     if (net.size() > 2) return {net, in, out};
     return {in, out};
   }
 
-  /// Returns the memory in which peers read the input, or the part `part` of the input.
+  /// Returns the memory in which peers read the input. The overload with the parameter `part`
+  /// returns the memory in which peers read this part of the input.
   const_bytes in() const { return bounces_in_ ? const_bytes(bounce_->data(), in_.size) : in_; }
   const_bytes in(const_bytes part) const {
     return bounces_in_ ? bounced(part.data - in_.data, part.size) : part;
@@ -71,8 +73,9 @@ class exposed_buffers {
   mutable_bytes out() const {
     return bounces_out_ ? mutable_bytes(bounce_->data(), out_.size) : out_;
   }
-  /// Returns the copy of the input in the bounce buffer, or an empty range if there is no copy. A
-  /// rank that exposes the copy for writing allows its peers to overwrite it by `touch_input`.
+  /// Returns the memory in the bounce buffer that holds the copy of the input. Returns an empty
+  /// range if peers read the input itself. If a rank passes the returned range to `shared_window`
+  /// as `out`, its peers may overwrite the copy by calling `touch_input`.
   mutable_bytes writable_in() const { return writable_in(in_); }
   mutable_bytes writable_in(const_bytes part) const {
     return bounces_in_ ? bounced(part.data - in_.data, part.size) : mutable_bytes();
@@ -107,11 +110,12 @@ class exposed_buffers {
   bool bounces_out_ = false;
 };
 
-/// One rank's part in an operation whose ranks access each other's buffers. This rank accesses no
-/// buffer of a peer before it has received the descriptors of its peers. As with any message, the
-/// receiver of a descriptor compares the hash of its call's arguments with the sender's hash. After
-/// the destructor has returned, no peer writes to this rank's buffers, and peers discard any data
-/// that they still read from these buffers. This holds even if the operation fails.
+/// One rank's side of an operation in which the ranks access each other's buffers. This rank
+/// accesses no buffer of a peer before it has received the descriptors of its peers. Like every
+/// message, a descriptor carries a hash of the arguments that its sender passed. The receiver
+/// compares this hash with the hash of its own arguments. After the destructor has returned, no
+/// peer writes to this rank's buffers. A peer may still read from these buffers, but it discards
+/// the data. All of this holds even if the operation fails.
 template <channel Channel>
   requires shared_window_transport<typename Channel::transport_type>
 class shared_window {
@@ -122,8 +126,8 @@ class shared_window {
   /// A piece fits into the L1 cache. After each piece, the rank checks whether all peers still
   /// expose their buffers.
   static constexpr std::size_t piece_bytes = 32 * 1024;
-  /// The largest number of bytes that one system call reads by CMA. Longer reads cost less per
-  /// byte, as long as the data fits into the core's private cache.
+  /// The largest number of bytes that this rank reads by one CMA system call. A longer read costs
+  /// less per byte, but only if its data fits into the core's private cache.
   static constexpr std::size_t cma_block_bytes = 256 * 1024;
 
   /// Makes a window in which each peer may read the memory `in(peer)` of this rank and write to the
@@ -157,8 +161,8 @@ class shared_window {
   shared_window(const shared_window&) = delete;
   shared_window& operator=(const shared_window&) = delete;
 
-  /// Withdraws the input from all peers unless it is exposed to every peer, so that either all
-  /// peers or no peer can access the input. Must be called before `begin`.
+  /// Exposes the input to no peer if it is not exposed to every peer. Afterwards either all peers
+  /// or no peer can access the input. Must be called before `begin`.
   void expose_to_all_or_none() {
     const auto is_exposed = [](const window_descriptor& local) { return local.in != 0; };
     const auto peers = std::count_if(local_.begin(), local_.end(), is_exposed);
@@ -174,11 +178,11 @@ class shared_window {
     }
     return true;
   }
-  /// Decides whether the ranks read inputs by CMA. All ranks make the same decision. Returns true
-  /// if every rank exposes its input to all other ranks and some input lies in private memory.
-  /// `part(peer)` must be the part of this rank's input that `peer` then reads. If some rank does
-  /// not expose its input, withdraws all inputs in private memory, whose data is then sent as
-  /// messages, and returns false. Must be called after `begin`, and only if all ranks have called
+  /// Returns true if every rank exposes its input to all other ranks and at least one input lies in
+  /// private memory. The ranks then read such inputs by CMA. `part(peer)` must return the part of
+  /// this rank's input that `peer` will read. Otherwise returns false. No rank can then access an
+  /// input in private memory, so the ranks must send these inputs as messages. The result is the
+  /// same on all ranks. Must be called after `begin`, and only if all ranks have called
   /// `expose_to_all_or_none`.
   template <class Part>
   bool all_use_cma(const Part& part) {
@@ -199,8 +203,8 @@ class shared_window {
   /// Returns whether the input of some peer lies in that peer's private memory.
   bool uses_cma() const { return std::any_of(remote_.begin(), remote_.end(), is_private); }
 
-  /// Ends the use of the window without the messages that `end` exchanges. May be called only if
-  /// all ranks know that no rank has accessed a buffer.
+  /// Ends the use of the window without the messages that `end` exchanges. All ranks must call this
+  /// function instead of `end`, and only if no rank accesses a buffer of a peer.
   void end_unused() { exposure_.complete(); }
 
   /// The operation that `begin` returns. It exchanges the window descriptors and then maps the
@@ -250,35 +254,39 @@ class shared_window {
     return begin(extent, multi_send_recv::all_ranks(net_), multi_send_recv::all_ranks(net_));
   }
 
-  /// Returns whether this rank exposes its input, or its output, to `peer`.
+  /// Returns whether this rank exposes its input to `peer`.
   bool exposes_in(int peer) const { return local_[index(peer)].in != 0; }
+  /// Returns whether this rank exposes its output to `peer`.
   bool exposes_out(int peer) const { return local_[index(peer)].out != 0; }
-  /// Returns whether this rank can access the input, or the output, of `peer`.
+  /// Returns whether this rank can access the input of `peer`.
   bool accesses_in(int peer) const { return remote_[index(peer)].in != 0; }
+  /// Returns whether this rank can access the output of `peer`.
   bool accesses_out(int peer) const { return remote_[index(peer)].out != 0; }
   /// Returns whether the input and output of `peer` are the same buffer.
   bool is_in_place(int peer) const { return remote_[index(peer)].in == remote_[index(peer)].out; }
 
-  /// Returns the address at which this process has mapped the input, or the output, of `peer`.
+  /// Returns the address at which this process has mapped the input of `peer`.
   std::byte* remote_in(int peer) const {
     return views_[index(peer)]->at(remote_[index(peer)].in, 0);
   }
+  /// Returns the address at which this process has mapped the output of `peer`.
   std::byte* remote_out(int peer) const {
     return views_[index(peer)]->at(remote_[index(peer)].out, 0);
   }
 
-  /// Writes into the cache lines of a part of `peer`'s input, to speed up later transfers of these
-  /// lines (see `detail::touch_lines`). The contents of the part are lost. Does nothing unless
-  /// `peer` exposes its input for writing. Must be called within an access epoch, after the last
-  /// read of this part.
+  /// Overwrites bytes in a part of `peer`'s input. `peer` can then write new data to the cache
+  /// lines of this part faster (see `detail::touch_lines`). The part begins at byte `offset` and
+  /// has `size` bytes. Does nothing unless `peer` exposes its input also as its output. Must be
+  /// called within an access epoch, after this part has been read for the last time.
   void touch_input(int peer, std::size_t offset, std::size_t size) const {
     if (accesses_out(peer) && is_in_place(peer)) {
       detail::touch_lines(remote_out(peer) + offset, size);
     }
   }
 
-  /// A scope in which this rank may access the mapped memory of its peers, provided that the object
-  /// converts to true. The object must be destroyed before the coroutine suspends.
+  /// A scope in which this rank may access the mapped memory of its peers. If the object converts
+  /// to false, a peer has closed its remote key, and this rank must not access the memory. The
+  /// object must be destroyed before the coroutine that created it suspends.
   class access_epoch {
    public:
     explicit access_epoch(const shared_window& window) : window_(window) {
@@ -294,9 +302,9 @@ class shared_window {
       window_.for_each_view([](auto& view, const window_descriptor&) { view.leave(); });
     }
     explicit operator bool() const { return valid_; }
-    /// Returns whether the data that this rank has read in this epoch is the data that the peers
-    /// exposed. A peer that aborts the operation closes its remote key before it replaces the
-    /// exposed pages, so the data is valid if all remote keys are still open.
+    /// Returns whether the data that this rank has read in this epoch is valid. The data is valid
+    /// if the remote keys of all peers are still open, because a peer that aborts the operation
+    /// closes its remote key before it replaces the exposed pages.
     bool is_still_valid() const {
       std::atomic_thread_fence(std::memory_order_acquire);
       bool valid = valid_;
@@ -311,9 +319,10 @@ class shared_window {
     bool valid_ = true;
   };
 
-  /// Cuts `count` elements of `element` bytes each into pieces, and calls `work(first, n)` for each
-  /// piece, within an access epoch. Lets other operations of this thread run after some of the
-  /// pieces. Throws if a peer has abandoned the operation.
+  /// Divides `count` elements of `element` bytes each into pieces. For each piece, calls
+  /// `work(first, n)` within an access epoch. The piece has `n` elements and begins at the element
+  /// `first`. Suspends after some of the pieces so that other operations of this thread can run.
+  /// Throws if a peer has abandoned the operation.
   task<> for_each_piece(std::size_t count, std::size_t element,
                         function_ref<void(std::size_t, std::size_t)> work) {
     const std::size_t step = elements_in(piece_bytes, element);
@@ -337,16 +346,17 @@ class shared_window {
   }
 
   /// Copies elements of `peer`'s input to `dest`, beginning at byte `offset` of the input. May be
-  /// called only once for each element. If the input cannot be read by CMA, `end` receives the data
-  /// as a message instead.
+  /// called only once for each element, because it may overwrite the input after the read (see
+  /// `touch_input`). If this rank fails to read the input by CMA, `end` receives the data in `dest`
+  /// as a message.
   template <buffer Data>
   task<> get(Data dest, int peer, std::size_t offset = 0) {
     if (is_private(remote_[index(peer)])) return cma_get(bytes(dest), peer, offset);
     return get_mapped(dest, peer, offset, true);
   }
-  /// Copies elements of `peer`'s input to `dest`, beginning at byte `offset` of the input. Unlike
-  /// `get`, permits later reads of the same elements, and returns false if the elements cannot be
-  /// read by CMA. The elements should fit into the cache.
+  /// Copies elements of `peer`'s input to `dest`, beginning at byte `offset` of the input. Returns
+  /// false if this rank fails to read the input by CMA. Unlike `get`, may be called several times
+  /// for the same element. `dest` should fit into the cache.
   template <buffer Data>
   task<bool> get_block(Data dest, int peer, std::size_t offset) {
     if (is_private(remote_[index(peer)])) co_return co_await cma_read(bytes(dest), peer, offset);
@@ -363,8 +373,8 @@ class shared_window {
     co_await for_each_piece(source.size(), element, work);
   }
 
-  /// Adds `size` to the bytes that this rank has processed since it last yielded. Returns whether
-  /// other operations of this thread should run now.
+  /// Returns whether the caller should suspend now, so that other operations of this thread can
+  /// run. `size` is the number of bytes that the caller has processed since the previous call.
   bool should_yield(std::size_t size) {
     bytes_since_yield_ += size;
     if (bytes_since_yield_ < yield_interval) return false;
@@ -376,9 +386,9 @@ class shared_window {
     net_.throw_if_failed();
   }
 
-  /// Tells the peers that this rank no longer accesses their buffers, and waits until the peers no
-  /// longer access this rank's buffers. Then sends and receives as messages the data that could not
-  /// be read by CMA.
+  /// Tells the peers that this rank no longer accesses their buffers, and waits until the peers
+  /// have reported that they no longer access this rank's buffers. If a rank failed to read a
+  /// peer's data by CMA, the peer then sends that rank the data as a message.
   task<> end() {
     const bool may_use_cma = !cma_.empty();
     const mutable_bytes missing =
@@ -512,8 +522,9 @@ class shared_window {
   }
 
   // Called after a peer has abandoned the operation. Waits until this rank learns that the
-  // communicator has been revoked, and then throws the error that the revocation contains. The
-  // receive can only fail, because no rank ever sends a message on `unused_lane`.
+  // communicator has been revoked, and then throws the error that the revocation contains. To
+  // wait, posts a receive on `unused_lane`. No rank sends a message on this lane, so the receive
+  // ends only when the revocation makes it fail.
   task<> await_revocation(int peer) { co_await net_.lane(unused_lane).recv(peer, mutable_bytes()); }
 
   static mutable_bytes block_of_rank_0(list<window_descriptor>& all) {

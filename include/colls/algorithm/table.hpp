@@ -219,7 +219,7 @@ constexpr void for_each_window_algorithm(Visitor visitor) {
 #undef COLLS_ALGORITHM
 
 /// Returns whether `coll` has the algorithm `algo` on at least one transport. If `commutes` is
-/// false, an algorithm that requires a commutative operation does not count.
+/// false, ignores algorithms that require a commutative operation.
 constexpr bool has_algorithm(collective coll, algorithm algo, bool commutes) {
   bool found = false;
   const auto visitor = [&](const algorithm_info& info, auto) {
@@ -271,8 +271,8 @@ struct frameless_entries<frameless_entry<What, Algorithm, Id>...>
   static constexpr bool has(collective coll, algorithm algo) {
     return ((coll == What && algo == Id) || ...);
   }
-  /// Returns a `std::type_identity` of the class in the entry of `Coll` and `Algo`. Returns void if
-  /// the list has no such entry.
+  /// Returns a `std::type_identity` of the class in the entry for `Coll` and `Algo`. The return
+  /// type is void if the list has no such entry.
   template <collective Coll, algorithm Algo>
   static constexpr auto find() {
     return type_of<Coll, Algo>(static_cast<const frameless_entries*>(nullptr));
@@ -287,8 +287,8 @@ struct frameless_entries<frameless_entry<What, Algorithm, Id>...>
   static constexpr void type_of(const void*) {}
 };
 
-/// The algorithms for one channel type. They work on buffers and operations whose types are erased,
-/// so that a program compiles each algorithm only once per transport.
+/// The algorithms for one channel type. They take type-erased buffers (`any_buffer`) and reduction
+/// operations (`any_op`), so that each algorithm is compiled only once per transport.
 template <channel Channel>
 struct algorithm_table {
   using op = any_op;
@@ -422,8 +422,8 @@ struct algorithm_table {
     if (!frameless_list::has(query.operation, choice.id)) return false;
     return has_completion_barrier || is_short_vector(query.operation, query.bytes, query.ranks);
   }
-  /// Returns a `std::type_identity` of the frameless form of an algorithm, or void if there is
-  /// none.
+  /// Returns a `std::type_identity` of the frameless form of the algorithm `Id`. The return type is
+  /// void if the algorithm has no frameless form.
   template <collective What, algorithm Id>
   static constexpr auto frameless_type() {
     return frameless_list::template find<What, Id>();

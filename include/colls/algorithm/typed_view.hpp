@@ -3,7 +3,7 @@
 #pragma once
 
 // typed_view: a function that returns a view of raw memory as a typed buffer, and functions that
-// compute into how many pieces a buffer is divided.
+// compute how many elements a piece of a buffer has and how many pieces a buffer has.
 
 #include <colls/base/buffer.hpp>
 
@@ -20,12 +20,14 @@ constexpr Data typed_view(const Data& data, void* memory, std::size_t count) {
   }
 }
 
-/// Returns the number of elements of size `element` that fit into `bytes` bytes, but at least 1.
+/// Returns the number of elements of `element` bytes each that fit into `bytes` bytes. Returns 1 if
+/// not even one element fits.
 constexpr std::size_t elements_in(std::size_t bytes, std::size_t element) {
   return element < bytes ? bytes / element : 1;
 }
-/// Returns the number of pieces into which `data` is divided if each piece has at most `bytes`
-/// bytes, but at least one element. Returns 1 if `data` is empty.
+/// Returns the number of pieces into which `data` is divided if a piece may have at most `bytes`
+/// bytes. If one element has more than `bytes` bytes, each piece is one element. Returns 1 if
+/// `data` is empty.
 template <buffer Data>
 constexpr int pieces_of(std::size_t bytes, const Data& data) {
   const std::size_t step = elements_in(bytes, element_size(data));

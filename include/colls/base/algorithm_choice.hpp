@@ -13,8 +13,8 @@
 
 namespace colls {
 
-/// The algorithm of a call and the parameters of this algorithm, all of which are equal on all
-/// ranks. A chunk is one rank's share of the data of the call.
+/// The algorithm of a call and the parameters of this algorithm. All ranks perform the call with
+/// the same algorithm and the same parameters. A chunk is one rank's share of the data of the call.
 struct algorithm_choice {
   colls::algorithm id = colls::algorithm::linear;
   std::size_t segment = 0;  // the size in bytes of a pipelined piece, or 0 if chunks are not cut

@@ -39,8 +39,9 @@ enum class collective : std::uint8_t {
 
 namespace detail {
 
-/// Calls `visitor.operator()<What>()`, where the template argument `What` has the value of `coll`.
-/// Does nothing if `coll` is an operation without algorithms, such as a send.
+/// Calls `visitor.operator()<What>()`, where `What` is the enumerator that is equal to `coll`. This
+/// function is useful if a collective is known only at run time but is needed as a template
+/// argument. It does nothing if colls has no algorithms for `coll`, as for `collective::send`.
 template <class Visitor>
 constexpr void with_collective(collective coll, Visitor visitor) {
   const auto dispatch = [&]<collective... What>() {
@@ -83,12 +84,13 @@ enum class algorithm : std::uint8_t {
 /// With `rank`, the result has the same bits as a sequential reduction in rank order.
 enum class order : std::uint8_t { any = 0, rank };
 
-/// The type of the partial sums that ranks send to each other. The choice matters only if the
-/// accumulate type (the type in which elements are combined) is wider than the element type. With
-/// `accumulate`, messages carry elements of the accumulate type, and the final sum is rounded to
-/// the element type once. With `storage`, messages carry elements of the element type. Messages of
-/// float16 or bfloat16 then have half as many bytes, but partial sums are rounded each time they
-/// are sent. With `storage` and `order::rank`, the sum is rounded after each addition.
+/// The type of the partial sums that ranks send to each other. The two values differ only if a
+/// reduction combines elements in a type that is wider than the element type. This wider type is
+/// called the accumulate type. With `accumulate`, messages contain elements of the accumulate type,
+/// and only the final sum is rounded to the element type. With `storage`, messages contain elements
+/// of the element type. If the elements are float16 or bfloat16 and the accumulate type is float,
+/// `storage` halves the size of the messages, but each rank rounds a partial sum before it sends
+/// the sum. With `storage` and `order::rank`, the sum is rounded after each addition.
 enum class wire : std::uint8_t { accumulate = 0, storage };
 
 /// Returns the name of a collective as it appears in error messages, command lines and JSON.

@@ -17,15 +17,16 @@ namespace colls {
 struct host_memory {};
 struct device_memory {};
 
-/// The bytes that a receive may write, as a pointer and a size. This type is not a std::span
-/// because compilers load a span from a coroutine frame with one 16-byte load. This load stalls
-/// (fails store forwarding) if the pointer and the size were stored by separate instructions.
+/// The memory into which a receive may write: a pointer and a size in bytes. This type is not a
+/// std::span, because compilers load a span from a coroutine frame with one 16-byte load. If the
+/// pointer and the size have been stored by separate instructions, store forwarding to this load
+/// fails and the load stalls.
 struct mutable_bytes {
   std::byte* data = nullptr;
   std::size_t size = 0;
 };
 
-/// The bytes that a send may read, as a pointer and a size.
+/// The memory from which a send may read: a pointer and a size in bytes.
 struct const_bytes {
   const std::byte* data = nullptr;
   std::size_t size = 0;
@@ -35,8 +36,8 @@ struct const_bytes {
   constexpr const_bytes(mutable_bytes other) : data(other.data), size(other.size) {}
 };
 
-/// A reference to a CUDA stream. The handle is a void pointer, so that this header need not include
-/// a CUDA header.
+/// A reference to a CUDA stream. The member `handle` is the stream's `cudaStream_t`. It has the
+/// type `void*`, so that this header need not include a CUDA header.
 struct stream_ref {
   void* handle = nullptr;
 };
@@ -96,8 +97,8 @@ class any_buffer {
 template <class Buffer>
 using element_t = typename Buffer::element_type;
 
-/// A type that algorithms accept as a buffer. A buffer has contiguous elements, and any part of a
-/// buffer can be expressed as a buffer of the same type.
+/// A type that algorithms accept as a buffer. The elements of a buffer are contiguous in memory.
+/// `subspan` returns a part of a buffer as a buffer of the same type.
 template <class Buffer>
 concept buffer = requires(const Buffer& data, std::size_t n) {
   typename Buffer::element_type;
@@ -145,9 +146,11 @@ mutable_bytes bytes(const Buffer& data) {
       data.size() * element_size(data)};
 }
 
-/// A buffer that a partition divides into one chunk per rank. `chunks{data, parts}[r]` is the chunk
-/// of rank r. If the index is a range of ranks, the result is one buffer that contains the chunks
-/// of all these ranks. `data` begins with the chunk of the rank `first`.
+/// A buffer that is divided into one chunk per rank. `chunks{data, parts}[r]` is the chunk of rank
+/// r, and the partition `parts` determines the position and the length of this chunk. If `ranks` is
+/// a range of ranks, `chunks{data, parts}[ranks]` is one buffer that contains the chunks of all
+/// these ranks. The third argument of the constructor, `first`, is the rank with whose chunk `data`
+/// begins.
 template <buffer Data, class Partition>
 class chunks {
  public:

@@ -2,19 +2,20 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// cache_lines: speeds up the transfer of cache lines that one core writes and another core reads
-// again and again.
+// cache_lines: a function that makes transfers of cache lines between two cores faster if one core
+// repeatedly writes the lines and the other core reads them.
 
 #include <cstddef>
 #include <cstdint>
 
 namespace colls::detail {
 
-/// Overwrites a byte in each cache line that begins in a buffer. Called by a reader of the buffer
-/// that no longer needs the contents. AMD processors transfer the ownership of a modified line
-/// together with its data if the readers of such lines usually write to the lines. Otherwise the
-/// core that wrote the line must request the line again before its next write. On other processors,
-/// this function does nothing.
+/// Overwrites a byte in each cache line that begins in a buffer. The reader of a buffer calls this
+/// function when it no longer needs the contents. An AMD processor observes whether a core that
+/// reads a modified line usually writes to the line afterwards. If so, the processor transfers the
+/// ownership of a modified line together with its data. If not, the core that wrote the line must
+/// request the line again before its next write. On processors of other vendors, this function does
+/// nothing.
 inline void touch_lines(std::byte* data, std::size_t size) {
 #if defined(__x86_64__)
   static const bool migrates_lines = __builtin_cpu_is("amd") != 0;

@@ -14,9 +14,10 @@ using time_point = std::int64_t;
 inline constexpr time_point never = INT64_MAX;
 inline constexpr time_point milliseconds = 1'000'000;
 inline constexpr time_point seconds = 1'000'000'000;
-/// The longest sleep between two checks of a condition that no event announces (see
-/// `polled_condition`). A driver (the event loop that runs while a rank waits) sleeps between such
-/// checks only if there are more ranks than cores.
+/// The longest time for which a driver sleeps between two checks of a `polled_condition`. A driver
+/// is the event loop that runs while a rank waits. It has to check the condition again and again,
+/// because no event wakes it when the condition becomes true. It sleeps between the checks only if
+/// there are more ranks than cores.
 inline constexpr time_point max_poll_sleep = 20'000;
 
 /// A duration in nanoseconds. Any std::chrono duration converts to it implicitly. The value 0 means
@@ -48,9 +49,9 @@ class time_span {
   }
 
  private:
-  // Rounds a duration toward zero to whole nanoseconds. A duration other than 0 that is shorter
-  // than a nanosecond becomes 1, because 0 means that no duration is set. A duration that is too
-  // long becomes `never`, or `-never` if it is negative.
+  // Rounds a duration toward zero to a whole number of nanoseconds. If the duration is not 0 but
+  // would be rounded to 0, returns 1, because 0 means that no duration is set. If the duration is
+  // too long for a `time_point`, returns `never`, or `-never` if the duration is negative.
   static constexpr time_point rounded(long double nanoseconds) {
     if (nanoseconds >= static_cast<long double>(never)) return never;
     if (nanoseconds <= -static_cast<long double>(never)) return -never;

@@ -12,18 +12,20 @@
 #define COLLS_HOST_DEVICE
 #endif
 
-/// Precedes a function template that calls functions of its template arguments. The template can
-/// run wherever the functions that it calls can run: on the CPU, in GPU kernels or on both. Without
-/// this macro, nvcc checks that the called functions can run on both.
+/// Marks a function template that calls functions of its template arguments. This macro is written
+/// before `template`. It disables nvcc's check that each function that the template calls can run
+/// both on the CPU and in GPU kernels. An instance of the template can then be used wherever the
+/// functions that it calls can run.
 #ifdef __CUDACC__
 #define COLLS_ANYWHERE _Pragma("nv_exec_check_disable")
 #else
 #define COLLS_ANYWHERE
 #endif
 
-/// Marks a function that can run on the CPU and in GPU kernels, and that is called in loops that
-/// are compiled for several instruction sets. The function is always inlined, because otherwise it
-/// would not be compiled for the instruction set of the loop.
+/// Marks a function that can run on the CPU and in GPU kernels and is always inlined. Such
+/// functions are called by loops that are compiled several times, for different instruction sets of
+/// the CPU. A function that is not inlined would not be compiled for the instruction set of the
+/// loop.
 #define COLLS_INLINE [[gnu::always_inline]] COLLS_HOST_DEVICE
 
 /// Marks a non-template function of an `.ipp` file. The function is inline by default. If

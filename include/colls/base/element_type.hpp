@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// element_type: the types of elements that collectives accept, and the numbers that identify these
-// types when ranks compare their calls.
+// element_type: the types of elements that collectives accept. A number identifies each type. Ranks
+// compare these numbers to check that all of them call a collective with the same element type.
 
 #include <colls/base/half.hpp>
 
@@ -32,9 +32,9 @@ concept range_like = requires(T& t) {
   t.size();
 };
 
-/// The type of colls that has the same representation and meaning as T, a type of another library.
-/// For the half types of CUDA this is float16 or bfloat16 (see <colls/cuda/half.cuh>). For all
-/// other types it is T itself.
+/// The type of colls that corresponds to T. If T is a half type of CUDA, this is float16 or
+/// bfloat16, which has the same representation and meaning as T (see <colls/cuda/half.cuh>). For
+/// all other types it is T itself.
 template <class T>
 struct counterpart {
   using type = T;
@@ -80,8 +80,9 @@ class name_hash {
     for (; *text != 0; ++text) add_byte(static_cast<unsigned char>(*text));
     return *this;
   }
-  /// Returns the number of a user-defined type or operation. This is the hash with its highest bit
-  /// set to 1. In the numbers of built-in types and operations, the highest bit is 0.
+  /// Returns the number that identifies a user-defined type or operation. The number is the hash
+  /// with its highest bit set to 1. It differs from the numbers of all built-in types and
+  /// operations, because their highest bit is 0.
   constexpr std::uint32_t user_id() const { return hash_ | 0x8000'0000u; }
 
  private:
@@ -123,11 +124,12 @@ concept supported_type =
     std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !std::is_member_pointer_v<T> &&
     !std::is_null_pointer_v<T> && !std::is_array_v<T> && !detail::range_like<T>;
 
-/// Returns the number that stands for T in fingerprints (the arguments of calls that ranks
-/// compare). The number does not depend on the compiler. Built-in types have fixed numbers; `long`
-/// and `long long` have the same number if they have the same size. An enumeration has the number
-/// of its underlying type. The number of any other type is a hash of its size, its alignment and,
-/// if it has one, its `static constexpr const char* name`.
+/// Returns the number that identifies T in the fingerprint of a call. Ranks compare fingerprints to
+/// check that all of them make the same call. The number does not depend on the compiler. Built-in
+/// types have fixed numbers. `long` and `long long` have the same number if they have the same
+/// size. An enumeration has the number of its underlying type. The number of any other type is a
+/// hash of its size and its alignment. If the type has a `static constexpr const char* name`, the
+/// hash includes this name.
 template <supported_type T>
 constexpr std::uint32_t type_id() {
   using detail::id_of;

@@ -150,9 +150,9 @@ inline std::error_code make_error_code(errc code) noexcept {
   return {static_cast<int>(code), error_category()};
 }
 
-/// The record of one failure. The type is trivially copyable because ranks send records to each
-/// other as bytes. A world rank is the number of a rank in the world, which may differ from its
-/// number in another communicator.
+/// The record of one failure. Ranks send records to each other as bytes, so this type has to be
+/// trivially copyable. All ranks in a record are world ranks. The world rank of a process is its
+/// rank in the world, which may differ from its rank in another communicator.
 struct failure {
   errc code{};
   std::int32_t culprit = -1;     // the world rank that caused the failure, or -1 if none is known
@@ -209,8 +209,9 @@ class line {
   std::size_t size_ = 0;
 };
 
-/// Returns the hint to the user for a failure. Returns an empty string for `invalid_argument`
-/// unless the call was refused, because the hint for `invalid_argument` says that nothing was sent.
+/// Returns a hint for the user that helps to understand or avoid a failure. The hint for
+/// `invalid_argument` says that nothing was sent. This is true only of a call that was refused. If
+/// the code is `invalid_argument` and `reason.refused` is false, returns an empty string.
 constexpr const char* hint(const failure& reason) {
   return reason.code == errc::invalid_argument && !reason.refused ? "" : text_of(reason.code).hint;
 }
@@ -236,9 +237,9 @@ class error : public std::system_error {
   std::string text_;
 };
 
-/// Returns the failure record for an exception that an operation threw. If the exception is an
-/// `error`, returns the record of that error. Otherwise the code of the result is
-/// `not_enough_memory` for std::bad_alloc and `user_op_failed` for any other exception.
+/// Returns a failure record for an exception that an operation threw. For an `error`, this is the
+/// record that the `error` contains. For a std::bad_alloc, it is a record with the code
+/// `not_enough_memory`. For any other exception, it is a record with the code `user_op_failed`.
 failure failure_of(const std::exception_ptr& cause) noexcept;
 
 }  // namespace colls

@@ -37,8 +37,9 @@ COLLS_ONCE std::error_condition category::default_error_condition(int value) con
   }
 }
 
-/// Returns whether the detail of `reason` begins with "rank" and the number of the culprit, and no
-/// address of the culprit is known. If so, `to_text` need not name the culprit.
+/// Returns true if `reason.address` is empty and `reason.detail` begins with the rank of the
+/// culprit, as in "rank 3 has left". In this case `to_text` does not add the rank of the culprit,
+/// because the text would then contain it twice.
 inline bool names_culprit(const failure& reason) {
   line name;
   name.add("rank %d ", reason.culprit);

@@ -46,14 +46,15 @@ constexpr std::uint64_t mix(std::uint64_t hash, std::uint64_t number) {
 /// message has no fingerprint.
 inline std::uint64_t hash_of(const fingerprint& call) {
   std::uint64_t hash = 0;
-  // `add` costs one multiplication per 8 bytes. It folds the high half of each product into the low
-  // half, and the call of `mix` at the end mixes all bits well.
+  // `add` is cheap: it multiplies the hash once per 8 bytes and combines the high half of the
+  // product with the low half. This mixes the bits less well than `mix`, so `hash_of` calls `mix`
+  // once at the end.
   const auto add = [&](std::uint64_t number) {
     hash = (hash ^ number) * 0x9e3779b97f4a7c15ULL;
     hash ^= hash >> 32;
   };
-  // Packs two members, which the caller reads separately. One 8-byte load of both would stall if
-  // the members had just been stored separately.
+  // `both` combines two 4-byte members, each of which is loaded separately. One 8-byte load of both
+  // members would stall if each of them had just been stored by its own instruction.
   const auto both = [](std::uint32_t high, std::uint32_t low) {
     return std::uint64_t{high} << 32 | low;
   };
@@ -78,13 +79,14 @@ namespace detail {
 /// Appends a description of `call` to `out`, such as "all_reduce of 10 x float, plus, ring".
 void describe(line& out, const fingerprint& call);
 
-/// Sets the detail of `reason` to a sentence that names two different calls and the fields in which
-/// they differ. `call` is the call of `rank`, and `other_call` is the call of `other_rank`.
+/// Sets `reason.detail` to a sentence that describes two different calls and lists the fields in
+/// which they differ. `rank` made the call `call`, and `other_rank` made the call `other_call`.
 void describe_mismatch(failure& reason, int rank, const fingerprint& call, int other_rank,
                        const fingerprint& other_call);
 
-/// Like `describe_mismatch`, but for a call of `rank` that is so old that its fingerprint is no
-/// longer available.
+/// Sets `reason.detail` to a sentence that says that `rank` and `other_rank` made different calls.
+/// `rank` made its call so long ago that the fingerprint of the call is no longer stored. The
+/// sentence therefore describes only `other_call`, the call of `other_rank`.
 void describe_forgotten_call(failure& reason, int rank, int other_rank,
                              const fingerprint& other_call);
 

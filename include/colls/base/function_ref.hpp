@@ -3,7 +3,7 @@
 #pragma once
 
 // function_ref: a reference to a callable. The type of the reference does not depend on the type of
-// the callable, so that a coroutine that takes a function_ref is compiled once for all callables.
+// the callable. A coroutine that takes a function_ref is therefore compiled once for all callables.
 
 #include <memory>
 #include <type_traits>

@@ -36,8 +36,8 @@ COLLS_INLINE constexpr float binary16_to_float(std::uint16_t half) {
   const std::uint32_t sign = (half & 0x8000u) << 16;
   const std::uint32_t magnitude = half & 0x7fffu;
   const std::uint32_t rebias = (127u - 15u) << 23;
-  // Infinity and NaN have the largest exponent in both formats, which is 31 in float16 and 255 in
-  // float. The difference between these exponents is twice the difference between the biases.
+  // The exponent field of infinity and NaN is 31 in float16 and 255 in float. The difference is
+  // 224, which is twice the difference between the exponent biases, 127 - 15 = 112.
   const std::uint32_t normal = (magnitude << 13) + select(magnitude < 0x7c00u, rebias, 2 * rebias);
   const std::uint32_t subnormal =
       bits_of(static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-24f);
@@ -49,8 +49,8 @@ COLLS_INLINE constexpr std::uint16_t binary16_from_float(float value) {
   const std::uint32_t sign = (bits >> 16) & 0x8000u;
   const std::uint32_t magnitude = bits & 0x7fff'ffffu;
   const std::uint32_t smallest_normal = (127u - 14u) << 23;
-  // The lowest bit of a subnormal float16 has the weight 2^-24, as has the lowest bit of 0.5f. The
-  // addition of 0.5f therefore rounds the value to a subnormal float16.
+  // Subnormal float16 numbers are multiples of 2^-24. The lowest bit of 0.5f has the weight 2^-24,
+  // so adding 0.5f to a small magnitude rounds it to such a multiple.
   const bool small = magnitude < smallest_normal;
   const std::uint32_t subnormal =
       bits_of(float_of(select(small, magnitude, 0)) + 0.5f) - bits_of(0.5f);

@@ -3,8 +3,8 @@
 #pragma once
 
 // key_table: an intrusive hash table of nodes that stand for messages, sends or receives. The table
-// finds nodes with equal keys in the order of their insertion. The users of the table provide the
-// nodes, so that an insertion allocates no node.
+// finds nodes with equal keys in the order of their insertion. The table does not allocate nodes;
+// its users provide them.
 
 #include <algorithm>
 #include <bit>
@@ -52,8 +52,8 @@ class key_table {
   void make_room() {
     if (count_ >= 2 * buckets_.size()) rehash(4 * buckets_.size());
   }
-  /// Inserts `node` before the oldest node with the same key that satisfies `predicate`. If there
-  /// is no such node, inserts `node` after all nodes with the same key.
+  /// Inserts `node` before the first node that has the same key as `node` and satisfies
+  /// `predicate`. If there is no such node, inserts `node` after all nodes with the same key.
   template <class Predicate>
   void insert(Node& node, Predicate predicate) {
     Node* const next = find_if(node.key, predicate);
@@ -81,11 +81,11 @@ class key_table {
     return nullptr;
   }
 
-  /// Returns a node, with any key, that satisfies `predicate`. Returns null if there is none. To
-  /// take all such nodes out of the table, call this function in a loop with the same variable
-  /// `index`, which must be 0 at the first call, and remove each returned node before the next
-  /// call. Other nodes may be removed too. Nodes that are added during the loop may be missed.
-  /// `all_of` must not be called during the loop, because it may rehash the table.
+  /// Returns a node with any key that satisfies `predicate`, or null if there is none. Used in a
+  /// loop that removes all such nodes from the table. The loop must set `index` to 0 before the
+  /// first call, pass the same variable to every call, and remove each returned node before the
+  /// next call. The loop may also remove other nodes. It may miss nodes that are inserted while it
+  /// runs. It must not call `all_of`, because `all_of` may rehash the table.
   template <class Predicate>
   Node* find_next(std::size_t& index, Predicate predicate) {
     if (index == 0) shrink();
@@ -121,9 +121,9 @@ class key_table {
     return nullptr;
   }
 
-  /// Returns the address of the bucket of a key. `bucket_head` returns the address of the first
-  /// node in this bucket, or null if the bucket is empty. Both return null if the table is empty.
-  /// Callers prefetch these addresses before they look up the key.
+  /// Returns the address of the bucket of `key`, or null if the table is empty. The function
+  /// `bucket_head` returns the address of the first node in this bucket, or null if the bucket is
+  /// empty. A caller can prefetch both addresses before it looks up `key`.
   const void* bucket_address(const message_key& key) const {
     return count_ == 0 ? nullptr : &buckets_[slot(key)];
   }

@@ -12,9 +12,10 @@
 
 namespace colls {
 
-/// The log levels that the environment variable COLLS_LOG can select. `off` writes nothing. `warn`,
-/// the default, writes problems on which the user should act. `info` also writes events that occur
-/// once per job. `debug` also writes details such as each new connection.
+/// The log levels that the environment variable COLLS_LOG can select. At `off`, colls writes no log
+/// lines. At `warn`, the default, it reports problems on which the user should act. At `info`, it
+/// also reports events that occur once per job. At `debug`, it also reports details such as each
+/// new connection.
 enum class log_level { off, warn, info, debug };
 
 namespace detail {
@@ -39,8 +40,8 @@ inline void write_to_stderr(const char* lines, std::size_t size) noexcept {
 /// by a function that can also write to a file.
 inline constinit std::atomic<log_writer> installed_log_writer = &write_to_stderr;
 
-/// Formats one line, which consists of `prefix` and the message, and passes it to the installed
-/// writer.
+/// Formats a log line and passes it to the installed writer. The line contains the rank of this
+/// process, `prefix`, and the message that results from `pattern` and `args`, as by printf.
 void write_log(const char* prefix, const char* pattern, std::va_list args);
 
 /// The settings of the log, which are read once from the environment variable COLLS_LOG.

@@ -54,7 +54,8 @@ COLLS_ONCE void write_log(const char* prefix, const char* pattern, std::va_list 
   installed_log_writer.load()(text, static_cast<std::size_t>(size));
 }
 
-/// Writes a warning even if the log is off. Used for errors in the settings of the log.
+/// Writes a warning without checking the log level. The constructor of `log_settings` calls this
+/// function if COLLS_LOG is invalid. The log level cannot be read before this constructor returns.
 [[gnu::format(printf, 1, 2)]] COLLS_ONCE void warn_always(const char* pattern, ...) {
   std::va_list args;
   va_start(args, pattern);

@@ -14,12 +14,13 @@ namespace colls {
 
 namespace detail {
 
-/// Computes what the phases of a collective cost on one network. The collective has `ranks` ranks,
+/// The costs of the phases of a collective on the network `net`. The collective has `ranks` ranks,
 /// `per_host` of them on each host, and a vector of `bytes` bytes. A chunk is the part of the
-/// vector that belongs to one rank; the model treats all chunks as equally long. A window is a
-/// buffer that the other ranks of the host access directly. A hop is the time of one message from
-/// start to end. A gap is the time after which the sender of a message can send the next one.
-/// `near` is a link between ranks of one host, and `far` is a link between hosts.
+/// vector that belongs to one rank. The model assumes that all chunks are equally long. A window is
+/// a buffer that the other ranks of the host access directly. A hop is the time from the start of
+/// sending a message to the end of receiving it. A gap is the time from the start of sending one
+/// message to the earliest start of sending the next one. In the names below, `near` stands for
+/// links between ranks of one host, and `far` stands for links between hosts.
 class loggp {
  protected:
   constexpr loggp(const network_cost& net, std::uint64_t bytes, int ranks, int per_host)
@@ -68,10 +69,11 @@ class loggp {
     return segment == 0 || length <= segment ? 1 : (length + segment - 1) / segment;
   }
 
-  /// Returns the cost of a call. `all` is the sum of the phases of the call.
+  /// Returns the cost of a call. `all` is the sum of the costs of the phases of this call.
   constexpr cost finish(const phase& all) const {
     if (net_.one_thread) {
-      // The last term is the cost of suspending and resuming ranks that wait.
+      // All ranks run on one thread, so the times of their work add up. Half of the critical path
+      // is added as the cost of suspending and resuming ranks that wait.
       return {all.messages, all.bytes,
               all.messages * net_.near.overhead + duration(all.bytes, net_.near.per_kib) +
                   duration(all.copied, net_.reduce_per_kib) + all.critical_path / 2};
@@ -83,8 +85,8 @@ class loggp {
   // ---- ranks that outnumber the cores of their host
 
   constexpr bool shares_cores() const { return net_.cores > 0 && ranks_per_host() > net_.cores; }
-  /// Returns the time for which the cores of a host are busy with the work of all ranks of the
-  /// host. Each message is work for both its sender and its receiver.
+  /// Returns how long the cores of a host need for the work of all ranks of this host. Each message
+  /// causes work for its sender and for its receiver.
   constexpr picoseconds busy_time(const phase& all) const {
     const picoseconds start_work = (all.messages - all.batched * 2 / 3) * net_.near.overhead;
     const picoseconds message_work = 2 * (start_work + duration(all.bytes, net_.near.per_kib));
@@ -92,14 +94,15 @@ class loggp {
         duration(all.copied, net_.reduce_per_kib) + duration(all.window_bytes, net_.window_per_kib);
     return (message_work + local_work) / (hosts() * number(net_.cores));
   }
-  /// Returns the time for which a rank waits until the other ranks on its core have had their time
-  /// slices.
+  /// Returns how long a rank waits for its core while each other rank on this core runs for one
+  /// time slice.
   constexpr picoseconds slice_wait() const {
     return number(ranks_per_host() - net_.cores) * net_.time_slice / number(net_.cores);
   }
-  /// Returns the parameters of the network with longer latencies and without overheads. The
-  /// latencies are longer because a receiver continues only after the other ranks on its core have
-  /// had their time slices. The overheads are 0 because `busy_time` counts them.
+  /// Returns the network parameters for ranks that share cores. The latencies are longer than in
+  /// `net_`, because a receiver continues only after each other rank on its core has run for one
+  /// time slice. The overheads and the transfer time within a host are 0, because `busy_time`
+  /// counts them.
   constexpr network_cost waiting_network() const {
     network_cost net = net_;
     if (has_windows()) net.window_per_kib = 1;  // because 0 would mean that there are no windows
@@ -115,19 +118,19 @@ class loggp {
   /// Returns the number of ranks of this communicator on a host.
   constexpr int ranks_per_host() const { return is_one_host() ? ranks_ : per_host_; }
   constexpr std::uint64_t hosts() const { return (p_ + number(per_host_) - 1) / number(per_host_); }
-  /// Returns whether ranks can access each other's windows. If so, the model assumes that every
-  /// rank exposes a window. Which ranks really do is not yet known when an algorithm is selected.
+  /// Returns whether ranks can access each other's windows. colls selects an algorithm before it
+  /// knows which ranks expose a window. The model therefore assumes that all ranks do.
   constexpr bool has_windows() const { return is_one_host() && net_.window_per_kib > 0; }
-  /// Returns how many ranks of each host send to another host in a round in which each rank sends
-  /// to the rank `distance` steps further on the ring.
+  /// Returns the number of ranks of each host that send to another host in one round. In this
+  /// round, each rank sends to the rank that is `distance` steps ahead in the circle of ranks.
   constexpr int crossing(int distance) const {
     if (is_one_host()) return 0;
     const int shorter = distance < ranks_ - distance ? distance : ranks_ - distance;
     return shorter < per_host_ ? shorter : per_host_;
   }
-  /// Returns the time of one message from start to end. If `crossing` is 0, the message stays on
-  /// its host. Otherwise the message goes to another host, and `crossing` ranks of each host send
-  /// to other hosts at the same time.
+  /// Returns the time from the start of sending a message to the end of receiving it. If `crossing`
+  /// is 0, the message stays on its host. Otherwise the message goes to another host, and
+  /// `crossing` ranks of each host send to other hosts at the same time.
   constexpr picoseconds hop(std::uint64_t bytes, int crossing) const {
     const link_cost& link = crossing == 0 ? net_.near : net_.far;
     return link.latency + 2 * link.overhead + transfer(bytes, crossing);
@@ -137,41 +140,43 @@ class loggp {
     return max(duration(bytes, net_.far.per_kib),
                duration(bytes * number(crossing), net_.host_per_kib));
   }
-  /// Returns the time after which the sender of a message can send the next one (the gap of LogGP).
+  /// Returns the time from the start of sending a message of `bytes` bytes to the earliest time at
+  /// which its sender can send another message.
   constexpr picoseconds gap(std::uint64_t bytes) const {
     const link_cost& link = is_one_host() ? net_.near : net_.far;
     return link.overhead + duration(bytes, link.per_kib);
   }
-  /// Returns the time of a round in which each rank sends a message to the rank `distance` steps
-  /// further on the ring.
+  /// Returns the time of a round in which each rank sends a message to the rank that is `distance`
+  /// steps ahead in the circle of ranks.
   constexpr picoseconds shift_hop(std::uint64_t bytes, int distance) const {
     return hop(bytes, crossing(distance));
   }
-  /// Like the overload above, but counts the latency between hosts only if `waits` is true. If the
-  /// distances of several rounds add up to at most the number of ranks of a host, a rank waits for
-  /// a message from another host in only one of these rounds. The time of the transfer between
-  /// hosts always counts.
+  /// Returns the same time as the overload above if `waits` is true. If `waits` is false, replaces
+  /// the latency and the overheads of a message between hosts with those of a message within a
+  /// host, but still counts the transfer time between hosts. Callers pass false for a round in
+  /// which a rank need not wait for another host. If the distances of several rounds add up to at
+  /// most the number of ranks of a host, a rank waits for another host in only one of them.
   constexpr picoseconds shift_hop(std::uint64_t bytes, int distance, bool waits) const {
     if (is_one_host() || waits) return shift_hop(bytes, distance);
     return net_.near.latency + 2 * net_.near.overhead + transfer(bytes, crossing(distance));
   }
-  /// Returns the time of a message over the hypercube, between two corners whose numbers differ in
-  /// the bit `bit`. A corner is a rank that takes part in the exchange. If the number of ranks is
-  /// not a power of two, the ranks in excess fold: each of them sends its part to a corner and
-  /// takes no part in the exchange.
+  /// Returns the time of a message between two corners of the hypercube whose numbers differ in the
+  /// bit `bit`. A corner is a rank that takes part in the exchange. The number of corners is a
+  /// power of two. Each rank that is not a corner folds: it sends its data to a corner, which
+  /// represents it in the exchange.
   constexpr picoseconds cube_hop(std::uint64_t bytes, int bit) const {
     if (is_one_host()) return hop(bytes, 0);
-    // If some ranks fold, some corners stand for two ranks each, which doubles the distances
-    // between these corners. The model treats the highest bit as the one that separates these
-    // corners from the others.
+    // If some ranks fold, the corners with the lowest numbers represent two ranks each. The
+    // difference between the ranks of two such corners is twice the difference between their
+    // corner numbers. The model doubles the distance for every bit except the highest.
     const bool wide = folded_ranks() > 0 && bit + 1 < cube_rounds();
     const int distance = 1 << (wide ? bit + 1 : bit);
     const bool inside = per_host_ % (std::int64_t{folded_ranks() > 0 ? 4 : 2} << bit) == 0;
     if (inside) return hop(bytes, 0);
     return hop(bytes, wide ? (crossing(distance) + 1) / 2 : crossing(distance));
   }
-  /// Returns the time of a message between a rank that folds and the corner to which it sends its
-  /// part. These two ranks are one of the pairs (0, 1), (2, 3), ...
+  /// Returns the time of a message between a rank that folds and the corner that represents it.
+  /// These two ranks are one of the pairs (0, 1), (2, 3), ...
   constexpr picoseconds fold(std::uint64_t bytes) const {
     return hop(bytes, is_one_host() || per_host_ % 2 == 0 ? 0 : 1);
   }
@@ -180,19 +185,19 @@ class loggp {
 
   // ---- phases of collectives
 
-  /// Returns the cost of a phase in which each rank sends a message to each other rank, and all
-  /// ranks send to the same peer first.
+  /// Returns the cost of a phase in which each rank sends a message to every other rank. All ranks
+  /// send to the same peer first.
   constexpr phase mesh(std::uint64_t bytes) const {
     const std::uint64_t h = number(per_host_);
-    // Because all hosts send to the same host first, the incoming bandwidth of this host limits all
-    // of them.
+    // All hosts send to the same host first, so the incoming bandwidth of that host limits the
+    // phase.
     const picoseconds out =
         is_one_host() ? 0 : 2 * (p_ - h) * duration(h * (p_ - h) * bytes, net_.host_per_kib) / p_;
     return {p_ * (p_ - 1), p_ * (p_ - 1) * bytes,
             hop(0, is_one_host() ? 0 : 1) + max((2 * p_ - 3) * gap(bytes), out)};
   }
-  /// Returns the cost of a phase in which each rank sends a message to each other rank, to one peer
-  /// at a time.
+  /// Returns the cost of a phase in which each rank sends a message to every other rank. A rank
+  /// sends to only one peer at a time.
   constexpr phase pairwise_rounds(std::uint64_t bytes) const {
     picoseconds time = 0;
     int near_by = 0;  // the number of distances at which some messages stay on their host
@@ -202,9 +207,10 @@ class loggp {
     time += (p_ - 1 - number(near_by)) * shift_hop(bytes, per_host_);
     return {p_ * (p_ - 1), p_ * (p_ - 1) * bytes, time};
   }
-  /// Returns the cost of an exchange of chunks over a hypercube. A message between corners whose
-  /// numbers differ in the bit b contains 2^b chunks. `fold_time` is the time that a corner needs
-  /// to reduce the part of the rank that folds into it, or 0 if the corner does not reduce.
+  /// Returns the cost of a reduce-scatter or an all-gather over the hypercube. The model assumes
+  /// that each of the c corners holds 1/c of the vector. A message between corners whose numbers
+  /// differ in the bit b contains 2^b/c of the vector. `fold_time` is the time that a corner needs
+  /// to reduce the data of the rank that folds into it. In an all-gather it is 0.
   constexpr phase hypercube_chunks(std::uint64_t fold_time) const {
     const std::uint64_t corners = std::uint64_t{1} << cube_rounds();
     phase sum{corners * number(cube_rounds()) + 2 * folded_ranks(),
@@ -215,10 +221,11 @@ class loggp {
     if (folded_ranks() > 0) sum.critical_path += fold(n_) + fold(chunk_) + fold_time;
     return sum;
   }
-  /// Returns the cost of moving chunks over the circulant graph of `ranks` ranks. Only the first
-  /// `filled` ranks have a chunk. `time(bytes, skip, distance)` must return the time of a message
-  /// of `bytes` bytes to the rank `skip` steps further. `distance` is the longest distance that a
-  /// chunk still has to travel.
+  /// Returns the cost of a reduce-scatter or an all-gather over the circulant graph of `ranks`
+  /// ranks. Only the first `filled` ranks have a chunk. Each chunk is `chunk` bytes long. This
+  /// function calls `time(bytes, skip, distance)` once per round. `time` must return the time of a
+  /// message of `bytes` bytes to the rank that is `skip` steps ahead in the circle of ranks.
+  /// `distance` is the longest distance that a chunk still has to travel when the round begins.
   template <class Time>
   constexpr phase circulant_rounds(int ranks, std::uint64_t chunk, int filled,
                                    const Time& time) const {
@@ -232,8 +239,9 @@ class loggp {
     return sum;
   }
   constexpr phase circulant_rounds() const {
-    // The number of remaining rounds with `skip < per_host_` in which a rank waits for another
-    // host, or -1 before the first round with such a skip.
+    // In some of the rounds with `skip < per_host_`, a rank waits for a message from another host.
+    // `waits` is the number of these rounds that remain. It is -1 until the first round with
+    // `skip < per_host_`, which computes it.
     int waits = -1;
     return circulant_rounds(ranks_, chunk_, ranks_,
                             [&](std::uint64_t bytes, int skip, int distance) {
@@ -242,18 +250,19 @@ class loggp {
                               return shift_hop(bytes, skip, waits-- > 0);
                             });
   }
-  /// Returns the time in which the segments of a chunk move `steps` steps around a ring. As many
-  /// segments as the call has lanes (concurrent parts) move at the same time. A step takes at least
-  /// one hop, and at least one gap per lane.
+  /// Returns the time that the segments of a chunk take to move `steps` steps around a ring. The
+  /// segments move in groups, with one segment in each lane (a concurrent part of the call). A step
+  /// of a group takes at least one hop, and at least as many gaps as the group has segments.
   constexpr picoseconds pipelined_ring(std::uint64_t steps, const algorithm_choice& choice,
                                        bool reduces) const {
     const std::uint64_t s = pieces(chunk_, choice.segment);
     const std::uint64_t piece = (chunk_ + s - 1) / s;
     const picoseconds local = reduces ? duration(piece, net_.reduce_per_kib) : 0;
     const int crossing_ranks = is_one_host() ? 0 : 1;
-    // A short piece is sent without waiting for the receiver. Only the `hosts()` steps in which it
-    // moves to another host take the time of a hop between hosts. A long piece waits for a clear to
-    // send (CTS) from the receiver, so that each step is as slow as the slowest rank.
+    // The sender of a short segment does not wait for the receiver. Only the `hosts()` steps in
+    // which the segment moves to another host then take the time of a hop between hosts. The sender
+    // of a long segment waits for a clear to send (CTS) from the receiver. Every step then takes as
+    // long as a hop between hosts, because all ranks wait for the slowest rank.
     const std::uint64_t far = piece > eager_limit || steps < hosts() ? steps : hosts();
     const picoseconds alone =
         (far * hop(piece, crossing_ranks) + (steps - far) * hop(piece, 0)) / steps + local;
@@ -270,24 +279,26 @@ class loggp {
     return {p_ * (p_ - 1) * pieces(chunk_, choice.segment), p_ * (p_ - 1) * chunk_,
             pipelined_ring(p_ - 1, choice, reduces)};
   }
-  /// Returns the cost of a neighbour exchange, in which a rank exchanges chunks with its two
-  /// neighbours alternately. The rank exchanges one chunk in the first round and two chunks in each
-  /// later round.
+  /// Returns the cost of a neighbour exchange. In each round, a rank exchanges chunks with one of
+  /// its two neighbours, and it alternates between them. The rank sends one chunk in the first
+  /// round and two chunks in each later round.
   constexpr phase neighbours() const {
     const std::uint64_t rounds = p_ / 2;
     if (is_one_host() || per_host_ % 2 != 0) {
       return {p_ * rounds, (p_ - 1) * n_,
               shift_hop(chunk_, 1) + (rounds - 1) * shift_hop(2 * chunk_, 1)};
     }
-    // In every other round, two ranks of each host exchange chunks with ranks of other hosts. If
-    // the messages are long, those of these two ranks wait for each other.
+    // In every other round, two ranks of each host exchange chunks with ranks of other hosts. The
+    // model assumes that long messages of these two ranks share the bandwidth of the host, and that
+    // short messages do not.
     const std::uint64_t far = rounds / 2;
     const picoseconds out = hop(2 * chunk_, 2 * chunk_ > eager_limit ? 2 : 1);
     return {p_ * rounds, (p_ - 1) * n_,
             hop(chunk_, 0) + (rounds - 1 - far) * hop(2 * chunk_, 0) + far * out};
   }
-  /// Returns the cost `messages` of a phase. If the ranks share memory, all messages of the result
-  /// are batched, because a receiver finds them together and need not match each of them.
+  /// Returns a copy of `messages`, the cost of a phase. If the ranks share memory, the copy counts
+  /// all messages as batched, because a receiver finds them together and need not match each of
+  /// them.
   constexpr phase batch(phase messages) const {
     if (has_windows()) messages.batched = messages.messages;
     return messages;
@@ -295,18 +306,18 @@ class loggp {
   /// Returns the cost of an exchange of window descriptors between all ranks. A window descriptor
   /// tells a peer how to access a window.
   constexpr phase descriptor_exchange() const { return batch(mesh(descriptor_bytes)); }
-  /// Returns the cost of an exchange of window descriptors that is repeated for each piece of a
-  /// chunk.
+  /// Returns the total cost of several exchanges of window descriptors, one for each segment of a
+  /// chunk. `choice` contains the size of a segment.
   constexpr phase descriptor_exchange(const algorithm_choice& choice) const {
     const std::uint64_t s = pieces(chunk_, choice.segment);
     const phase once = descriptor_exchange();
     return batch({s * once.messages, s * once.bytes, s * once.critical_path});
   }
-  /// Returns the cost `messages` of one round of short messages of `bytes` bytes, with a corrected
-  /// critical path. The round is between all ranks, or between one rank and all others. In shared
-  /// memory, each message is a cache line that its receiver polls. Without shared memory, only the
-  /// path of two ranks is corrected: they send to each other at the same time, so that the round
-  /// takes the time of one message.
+  /// Returns a copy of `messages`, the cost of a round in which short messages of `bytes` bytes are
+  /// exchanged between all ranks, or between one rank and all others. The copy has a more exact
+  /// critical path. If the ranks share memory, each message is a cache line that its receiver
+  /// polls. Without shared memory, the path differs only for two ranks. They send to each other at
+  /// the same time, so the round takes the time of one message.
   constexpr phase batch(phase messages, std::uint64_t bytes) const {
     if (has_windows()) {
       messages.critical_path = net_.near.latency + (p_ - 1) * gap(bytes);
@@ -315,21 +326,21 @@ class loggp {
     }
     return batch(messages);
   }
-  /// Returns the cost of a collective of ranks that all run on one thread. The rank that arrives
-  /// last does the work of all ranks: it reduces and copies `bytes` bytes.
+  /// Returns the cost of a collective whose ranks all run on one thread. The rank that is the last
+  /// to call the collective does the work of all ranks: it reduces and copies `bytes` bytes.
   constexpr phase last_arriver(std::uint64_t bytes) const {
     return {0, 0, p_ * net_.near.latency, bytes, bytes};
   }
   /// Returns the cost of a phase in which each of `ranks` ranks accesses `bytes` bytes in windows.
-  /// `control` is the cost of the messages with which ranks tell their peers that the accesses are
-  /// done.
+  /// These ranks then tell their peers that the accesses are done. `control` is the cost of the
+  /// messages that they send for this purpose.
   constexpr phase window_access(phase control, std::uint64_t bytes, std::uint64_t ranks) const {
     control.critical_path += duration(bytes, net_.window_per_kib);
     control.window_bytes += ranks * bytes;
     return batch(control);
   }
   /// Returns the cost of a phase in which each rank accesses `bytes` bytes in windows. The accesses
-  /// begin when the last rank has arrived.
+  /// begin when all ranks have called the collective.
   constexpr phase window_access_by_all(std::uint64_t bytes) const {
     phase all = window_access(mesh(0), bytes, p_);
     all.time_slices = 1;
@@ -342,9 +353,9 @@ class loggp {
     sum.messages *= pieces(chunk_, choice.segment);
     return sum;
   }
-  /// Returns the cost of a dissemination, in which a rank sends to at most `radix` - 1 peers per
-  /// round. `blocks(step)` must return the number of blocks that a message has in the round with
-  /// the step `step`.
+  /// Returns the cost of a dissemination (see `pattern::dissemination`), in which a rank sends to
+  /// at most `radix` - 1 peers per round. Each round has a step, which is a power of `radix`.
+  /// `blocks(step)` must return how many chunks each message of this round contains.
   template <class Blocks>
   constexpr phase dissemination_rounds(int radix, const Blocks& blocks) const {
     const pattern::dissemination circle{0, ranks_, radix};
@@ -353,8 +364,9 @@ class loggp {
       const std::uint64_t peers = number(circle.peers(step));
       const std::uint64_t bytes = blocks(step) * chunk_;
       sum.messages += p_ * peers;
-      // All ranks send the RTS (request to send) of long messages at once, and all of them answer
-      // the same peer first. Each further peer therefore costs twice the time of a message.
+      // Before long messages, each rank sends an RTS (request to send) to all its peers at once.
+      // All ranks answer the requests in the same order of distance. The model assumes that each
+      // peer after the first therefore costs twice the time of a message.
       const std::uint64_t waits = bytes > eager_limit ? 2 * (peers - 1) : peers - 1;
       const int middle = step * (1 + circle.peers(step)) / 2;
       const picoseconds message_time = max(gap(bytes), transfer(bytes, crossing(middle)));

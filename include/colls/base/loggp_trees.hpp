@@ -53,21 +53,23 @@ class loggp_trees : protected loggp {
   }
   enum class direction : std::uint8_t { down, up };
 
-  /// A parent has children at the distances `step`, 2 * `step`, ..., (k - 1) * `step`. Returns how
-  /// many of these k - 1 children are on the parent's host. If this number differs between parents,
-  /// returns the smallest.
+  /// Returns how many children of a parent are on the parent's host. Only the children on one level
+  /// of a k-nomial tree count. Their distances from the parent are `step`, 2 * `step`, ...,
+  /// (k - 1) * `step`. If the number differs between parents, returns the smallest number.
   constexpr std::uint64_t on_same_host(std::uint64_t step, std::uint64_t k) const {
     if (is_one_host()) return k - 1;
-    // Parents are at multiples of `k * step` and hosts begin at multiples of `per_host_`, so that
-    // the next host begins at least `room` ranks after a parent.
+    // The rank of a parent is a multiple of `k * step`. The first rank of a host is a multiple of
+    // `per_host_`. The distance from a parent to the first rank of the next host is therefore at
+    // least `room`.
     const std::uint64_t room = std::gcd(number(per_host_), k * step);
     const std::uint64_t within = (room - 1) / step;
     return within < k - 1 ? within : k - 1;
   }
-  /// Returns the cost of sending `bytes` bytes down a k-nomial tree, or of reducing them on the way
-  /// up. A parent serves its children one after another. A message takes one hop per level, and one
-  /// gap for each child that is served before its own. In a reduction of long messages, the parent
-  /// sends the CTS of a message only after the previous message has arrived.
+  /// Returns the cost of a broadcast or a reduction of `bytes` bytes over a k-nomial tree. A parent
+  /// serves its children one after another. On each level, a message first waits for one gap per
+  /// child that the parent serves earlier, and then takes the time of one hop. In a reduction of
+  /// long messages, the parent sends the clear to send (CTS) of a message only after the previous
+  /// message has arrived.
   constexpr phase tree(std::uint64_t bytes, int radix, direction heading) const {
     const std::uint64_t k = number(radix);
     const bool up = heading == direction::up;
@@ -79,8 +81,9 @@ class loggp_trees : protected loggp {
     const picoseconds near_hop = hop(bytes, 0) + local;
     const picoseconds near_gap = gap_of(net_.near.overhead, duration(bytes, net_.near.per_kib));
     const picoseconds far_hop = hop(bytes, 1) + local;
-    // If several ranks of a host share its network port, a rank can send the next message before
-    // the port has sent the previous one.
+    // If a host has several ranks, the model assumes that a rank can start its next message while
+    // the network port of the host is still sending the previous one. Each byte of a message to
+    // another host then occupies the rank only for as long as a byte of a message within the host.
     const picoseconds port = per_host_ > 1 ? net_.near.per_kib : net_.far.per_kib;
     const picoseconds far_port = gap_of(net_.far.overhead, duration(bytes, port));
     const picoseconds far_gap = max(far_port, duration(bytes, net_.far.per_kib));
@@ -89,9 +92,10 @@ class loggp_trees : protected loggp {
     std::uint64_t left = p_ - 1;
     for (std::uint64_t step = 1; step <= p_ - 1; step *= k, left /= k) {
       const std::uint64_t max_near = on_same_host(step, k);
-      // Returns the time of a parent that has `children` children at this level. `first` is the
-      // time of the subtree of the child that is served first. The other subtrees and the lower
-      // levels of the parent are full trees.
+      // Returns the time of a tree whose root has `children` children on this level. The root
+      // serves one of these children first, and the subtree of this child takes the time `first`.
+      // The subtree of each other child takes the time `full`. The part of the tree that consists
+      // of the root and the lower levels takes the time `full`, too.
       const auto parent_time = [&](std::uint64_t children, picoseconds first) {
         const std::uint64_t near = children < max_near ? children : max_near;
         const std::uint64_t far = children - near;
@@ -108,8 +112,8 @@ class loggp_trees : protected loggp {
     }
     return {p_ - 1, (p_ - 1) * bytes, time};
   }
-  /// Returns the cost of moving one chunk per rank from the root or to the root over a binomial
-  /// tree, as in scatter and gather.
+  /// Returns the cost of a scatter or a gather over a binomial tree. A scatter sends one chunk from
+  /// the root to each rank, and a gather sends one chunk from each rank to the root.
   constexpr phase chunk_tree(direction heading) const {
     phase sum{p_ - 1, 0, 0};
     picoseconds full = 0;
@@ -124,7 +128,9 @@ class loggp_trees : protected loggp {
             is_rendezvous ? full + hop(held, far) : max(hop(held, far) + sum.critical_path, busy);
       }
       full += hop(step * chunk_, far);
-      // The chunks of all ranks whose numbers have the bit `step` move by `step` ranks.
+      // A relative rank is the distance of a rank from the root. If the relative rank has the bit
+      // `step`, the chunk of the rank is in one message between ranks at the distance `step`.
+      // `with_bit` is the number of such ranks.
       const std::uint64_t with_bit =
           p_ / (2 * step) * step + (p_ % (2 * step) > step ? p_ % (2 * step) - step : 0);
       sum.bytes += with_bit * chunk_;
@@ -132,8 +138,9 @@ class loggp_trees : protected loggp {
     return sum;
   }
 
-  /// Returns the cost of sending a buffer in segments, each of which is forwarded from rank to rank
-  /// `depth` times. Each segment occupies a rank for `sends` gaps.
+  /// Returns the cost of sending a buffer in segments over a chain or a tree of ranks. The longest
+  /// path of a segment has `depth` hops. Each segment keeps each rank busy for the time of `sends`
+  /// gaps and, if `reduces` is true, of `sends` local reductions.
   constexpr phase pipeline(std::uint64_t bytes, std::uint64_t depth, std::uint64_t sends,
                            const algorithm_choice& choice, bool reduces) const {
     const std::uint64_t s = pieces(bytes, choice.segment);
@@ -147,33 +154,36 @@ class loggp_trees : protected loggp {
     const picoseconds lane = (hop(piece, far > 0 ? 1 : 0) + busy) / number(choice.lanes);
     return {(p_ - 1) * s, (p_ - 1) * bytes, down + (s - 1) * max(busy, lane)};
   }
-  /// Returns how long one pass over both trees occupies the network port of the busiest host. A
-  /// rank near the root of one tree has both children on other hosts, and another rank of the same
-  /// host may be near the root of the other tree. If the ranks of a host do not form a complete
-  /// subtree, more edges of the trees connect different hosts.
+  /// Returns how long the network port of the busiest host is occupied when data moves once up or
+  /// down both trees. Every tree edge between two hosts carries half of the buffer. A rank near the
+  /// root of a tree has both of its children on other hosts. On the busiest host, one rank is near
+  /// the root of the first tree, and another rank is near the root of the second tree. If the ranks
+  /// of a host do not form a complete subtree, there are more edges between hosts.
   constexpr picoseconds double_tree_crossing() const {
     if (is_one_host() || per_host_ == 1) return 0;
     const bool is_subtree = (per_host_ & (per_host_ - 1)) == 0;
     return (!is_subtree ? 6 : hosts() > 3 ? 5 : 3) * duration(n_ / 2, net_.host_per_kib);
   }
-  /// Returns the cost of sending the two halves of the buffer over the two trees, either both up or
-  /// both down.
+  /// Returns the cost of a reduction (if `reduces` is true) or a broadcast (otherwise) over two
+  /// binary trees. Each tree carries one half of the buffer.
   constexpr phase double_tree(const algorithm_choice& choice, bool reduces) const {
     const auto depth = number(ranks_ < 3 ? ranks_ - 1 : 1 + pattern::bit_width(ranks_ - 2));
     phase half = pipeline(n_ / 2, depth, 2, choice, reduces);
     const std::uint64_t s = pieces(n_ / 2, choice.segment);
     const picoseconds piece_time = gap((n_ / 2 + s - 1) / s);
     half.critical_path += piece_time;  // because the root handles both halves
-    // A rank that reduces receives from its two children one after the other, while its parent
-    // waits.
+    // In a reduction, a rank receives each segment first from one child and then from the other.
+    // The parent of the rank waits for both of these messages.
     if (reduces) half.critical_path += (s - 1) * piece_time / 2;
     half.critical_path = max(half.critical_path, double_tree_crossing());
     half.messages *= 2;
     half.bytes = (p_ - 1) * n_;
     return half;
   }
-  /// Returns the cost of sending the two halves of the buffer up the two trees and down again. Each
-  /// segment occupies its lane until it has returned.
+  /// Returns the cost of an all-reduce over two binary trees. Each tree carries one half of the
+  /// buffer up to the root and down again. A call has a number of lanes (concurrent parts). Each
+  /// lane moves one segment at a time: it starts the next segment when the result of the previous
+  /// one has come down from the root.
   constexpr phase double_tree_round_trip(const algorithm_choice& choice) const {
     const auto depth = number(ranks_ < 3 ? ranks_ - 1 : 1 + pattern::bit_width(ranks_ - 2));
     const std::uint64_t s = pieces(n_ / 2, choice.segment);

@@ -13,14 +13,15 @@ namespace colls {
 /// longer message is sent only after the receiver has answered with a clear to send (CTS).
 inline constexpr std::size_t eager_limit = 128 * 1024;
 
-/// The number of bytes of eager messages from one sender that may wait at a rank until their
-/// receives are posted. This number is part of the wire protocol because both the sender and the
-/// receiver count these bytes.
+/// The largest number of bytes of eager messages from one sender that may wait at a rank until the
+/// rank posts the matching receives. This limit is part of the wire protocol because both the
+/// sender and the receiver count these bytes.
 inline constexpr std::size_t eager_window = 4 * eager_limit;
 
 using picoseconds = std::uint64_t;
 
-/// The cost of a message between two ranks. `per_kib` is the time for each KiB of the message.
+/// The parameters from which the cost model computes the time of a message between two ranks.
+/// `per_kib` is the time that each KiB of the message adds.
 struct link_cost {
   picoseconds latency = 0;   // the time on the network, without the overheads
   picoseconds overhead = 0;  // the CPU time of a message at the sender, and again at the receiver
@@ -45,8 +46,9 @@ struct network_cost {
   friend constexpr bool operator==(const network_cost&, const network_cost&) = default;
 };
 
-/// The default costs of processes that communicate over TCP, both on one host and between hosts on
-/// a 10 Gbit/s network. On one host, the sender and the receiver each copy every byte.
+/// The default costs of processes that always communicate over TCP, even on the same host. Hosts
+/// are connected by a 10 Gbit/s network. Between two processes on the same host, both the sender
+/// and the receiver copy every byte.
 inline constexpr network_cost tcp_cost{
     .near = {600'000, 1'200'000, 195'000},
     .far = {15'000'000, 2'000'000, 900'000},
@@ -55,9 +57,10 @@ inline constexpr network_cost tcp_cost{
     .min_segment = 2 << 20,
     .time_slice = 2'400'000,
 };
-/// The default costs of processes that use shared memory on a host and TCP between hosts. On a
-/// host, the sender copies each byte to shared memory, and the receiver copies or reduces it from
-/// there. `min_segment` is large because connections split messages into pieces themselves.
+/// The default costs of processes that communicate through shared memory on the same host and over
+/// TCP between hosts. In shared memory, the sender writes a long message in pieces, and the
+/// receiver copies or reduces one piece while the sender writes the next. `min_segment` is large
+/// because shorter segments would bring no further overlap.
 inline constexpr network_cost hybrid_cost{
     .near = {110'000, 90'000, 120'000},
     .far = tcp_cost.far,
@@ -75,8 +78,8 @@ inline constexpr network_cost threads_cost{.near = {300'000, 150'000, 75'000},
                                            .far = {},
                                            .reduce_per_kib = 50'000,
                                            .min_segment = 256 << 10};
-/// The default costs of ranks that run in turn on one thread, so that the times of all ranks add
-/// up.
+/// The default costs of ranks that run in turn on one thread. The time of a call is therefore the
+/// sum of the times of its ranks.
 inline constexpr network_cost one_thread_cost{.near = {40'000, 70'000, 60'000},
                                               .far = {},
                                               .reduce_per_kib = 50'000,

@@ -23,8 +23,8 @@ class node_map {
     for (int rank = 0; rank < size; ++rank) {
       const int host = host_of(rank);
       std::size_t node = 0;
-      // The search begins with the last host because consecutive ranks are usually on the same
-      // host.
+      // Consecutive ranks are usually on the same host, so the last element of `hosts` is the most
+      // likely match.
       if (!hosts.empty() && hosts.back() == host) node = hosts.size() - 1;
       while (node < hosts.size() && hosts[node] != host) ++node;
       if (node == hosts.size()) {
@@ -58,9 +58,9 @@ class node_map {
   position position_of(int rank) const { return positions_[static_cast<std::size_t>(rank)]; }
   int nodes() const { return static_cast<int>(first_.size()) - 1; }
   int node_size(int node) const { return first(node + 1) - first(node); }
-  /// Returns the number of ranks of the smallest node. `max_node_size` returns the number of ranks
-  /// of the largest node.
+  /// Returns the number of ranks of the smallest node.
   int min_node_size() const { return min_node_size_; }
+  /// Returns the number of ranks of the largest node.
   int max_node_size() const { return max_node_size_; }
 
   /// Returns the ranks of a node, ordered by local rank.

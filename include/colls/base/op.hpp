@@ -107,8 +107,9 @@ struct logical_or : detail::builtin_op<9> {
   }
 };
 
-/// The smallest value and its index. If several ranks have this value, the result has the smallest
-/// of their indices. NaN counts as the smallest value.
+/// The smallest value, together with the index that the caller has stored next to it in a
+/// `value_index`. If several inputs have this value, the result has the smallest of their indices.
+/// NaN counts as smaller than every other value.
 struct min_loc : detail::builtin_op<10> {
   template <detail::number T>
   COLLS_INLINE constexpr value_index<T> operator()(const value_index<T>& left,
@@ -117,8 +118,9 @@ struct min_loc : detail::builtin_op<10> {
   }
 };
 
-/// The largest value and its index. If several ranks have this value, the result has the smallest
-/// of their indices. NaN counts as the largest value.
+/// The largest value, together with the index that the caller has stored next to it in a
+/// `value_index`. If several inputs have this value, the result has the smallest of their indices.
+/// NaN counts as larger than every other value.
 struct max_loc : detail::builtin_op<11> {
   template <detail::number T>
   COLLS_INLINE constexpr value_index<T> operator()(const value_index<T>& left,
@@ -127,8 +129,9 @@ struct max_loc : detail::builtin_op<11> {
   }
 };
 
-/// The sum divided by the number of ranks. The sum of integers wraps around on overflow, which a
-/// wider accumulate type avoids. The quotient of integers is rounded toward zero.
+/// The sum divided by the number of ranks. The sum of integers wraps around on overflow. A caller
+/// can avoid this with a wider accumulate type (the type in which elements are combined). The
+/// quotient of integers is rounded toward zero.
 struct average : detail::builtin_op<12> {
   template <class T>
   using accumulate = detail::wide<T>;

@@ -67,13 +67,15 @@ COLLS_INLINE constexpr bool is_nan(const T& x) {
     return x != x;
   }
 }
-/// Returns an integer key for a value of a 16-bit format. The keys of two values compare in the
-/// same way as the values. The key of a NaN is the smallest possible if `Least` is true and the
-/// largest possible otherwise, so that a minimum or maximum is NaN if any of the values is NaN.
+/// Returns an integer key for a value of a 16-bit floating-point format. A smaller value has a
+/// smaller key, and -0 has a smaller key than +0. The key of a NaN is the smallest possible integer
+/// if `Least` is true, and the largest possible integer otherwise. Therefore, the minimum or
+/// maximum of values that include a NaN is NaN.
 template <bool Least, half_type T>
 COLLS_INLINE constexpr std::int16_t order_key(T x) {
-  // If all bits of negative numbers except the sign bit are inverted, the bit patterns, read as
-  // integers, compare in the same way as the numbers.
+  // Read as signed integers, the bit patterns of positive numbers have the same order as the
+  // numbers, and the bit patterns of negative numbers have the reverse order. Inverting all bits
+  // of the negative numbers except the sign bit corrects their order.
   const auto bits = static_cast<std::int16_t>(x.bits());
   const auto key = static_cast<std::int16_t>(bits ^ ((bits >> 15) & 0x7fff));
   constexpr std::int16_t winner = Least ? -0x8000 : 0x7fff;
@@ -90,9 +92,9 @@ COLLS_INLINE constexpr bool is_negative(T x) {
   }
 }
 
-/// Returns whether `left` is the minimum (if `Least` is true) or the maximum (otherwise) of `left`
-/// and `right`. Has no branches if T is a number type, so that compilers can vectorise loops that
-/// call this function.
+/// Returns whether a minimum (if `Least` is true) or a maximum (otherwise) of `left` and `right`
+/// should select `left`. For number types, the function has no branches, so that compilers can
+/// vectorise loops that call it.
 COLLS_ANYWHERE
 template <bool Least, class T>
 COLLS_INLINE constexpr bool left_wins(const T& left, const T& right) {

@@ -14,8 +14,8 @@ namespace colls {
 
 namespace detail {
 
-/// The base class of the built-in operations. `Number` identifies the operation in fingerprints
-/// (the arguments of calls that ranks compare).
+/// The base class of the built-in operations. `Number` identifies the operation when ranks check
+/// that they have called a collective with equal arguments.
 template <std::uint32_t Number>
 struct builtin_op {
   static constexpr bool commutative = true;
@@ -61,8 +61,9 @@ inline constexpr bool combines = requires(const Op& op, const T& x) {
   { op(x, x) } -> result_for<T>;
 };
 
-/// The type in which an operation receives elements of type T. This is the counterpart of T (see
-/// element_type.hpp) if the operation is built in or does not accept T, and T otherwise.
+/// The type as which colls treats elements of type T in a reduction with the operation Op. If Op is
+/// built in or does not accept T, this is `counterpart_t<T>`, the type of colls with the
+/// representation and the meaning of T. Otherwise it is T itself.
 template <class T, class Op>
 using combined_as = std::conditional_t<is_builtin_op<Op> || !combines<Op, T>, counterpart_t<T>, T>;
 
@@ -94,11 +95,11 @@ constexpr auto commutative(Result (*function)(Left, Right)) {
   return detail::commuting<pointer>{pointer{function}};
 }
 
-/// An operation that can combine elements of type T. It is a callable (T, T) -> T that can be
-/// called on a const object. Its type may have the static members `constexpr bool commutative`,
-/// `constexpr bool associative` and `constexpr const char* name`. It may also have the functions
-/// `T prepare(T)`, which is called for every input, and `T finish(T, int ranks)`, which is called
-/// for every result.
+/// An operation that can combine elements of type T. It is a callable that takes two values of type
+/// T, returns a T, and can be called on a const object. Its class may have the static members
+/// `constexpr bool commutative`, `constexpr bool associative` and `constexpr const char* name`. Its
+/// class may also have two const member functions: `T prepare(T)`, which colls calls for every
+/// input, and `T finish(T, int ranks)`, which colls calls for every result.
 template <class Op, class T>
 concept reduction_for = supported_type<T> && detail::combines<Op, T>;
 
@@ -118,8 +119,8 @@ concept accumulator_for = supported_type<Accumulate> && supported_type<T> &&
 template <class Op, class T>
 using default_accumulate_t = typename detail::default_accumulate<Op, T>::type;
 
-/// Checks at compile time whether an operation can reduce elements of type T. If not, compilation
-/// fails with a sentence that explains why. Otherwise returns true.
+/// Returns true if an operation can reduce elements of type T. If it cannot, compilation fails with
+/// a message that explains why.
 template <class Op, class T, class Accumulate = default_accumulate_t<Op, T>>
 constexpr bool check_reduction() {
   static_assert(supported_type<T>,
@@ -135,9 +136,10 @@ constexpr bool check_reduction() {
   return accumulator_for<Accumulate, T> && reduction_for<Op, Accumulate>;
 }
 
-/// Returns the number that identifies an operation in fingerprints. The number of a built-in
-/// operation is fixed. The number of any other operation is a hash of its name, if it has one, and
-/// of whether it is commutative and associative.
+/// Returns the number that identifies an operation when ranks check that they have called a
+/// collective with equal arguments. The number of a built-in operation is fixed. The number of any
+/// other operation is a hash of its name, if it has one, and of whether it is commutative and
+/// associative.
 template <class Op>
 constexpr std::uint32_t op_id() {
   if constexpr (detail::is_builtin_op<Op>) {

@@ -14,17 +14,17 @@ namespace colls {
 /// The last, optional argument of every call. All members except `timeout` and `stream` must be
 /// equal on all ranks.
 struct options {
-  /// The algorithm of the call, or `automatic` if the class `tuning` decides. An algorithm that the
-  /// caller has chosen is never replaced by another.
+  /// The algorithm of the call, or `automatic` to let the class `tuning` select one. colls never
+  /// replaces an algorithm that the caller has chosen by another one.
   colls::algorithm algorithm = colls::algorithm::automatic;
   /// The time after which the operation fails. If this is 0, only the environment variable
   /// COLLS_TIMEOUT limits the time of the operation.
   time_span timeout{};
-  /// The size in bytes of the pieces into which a chunk (one rank's share of the data) is divided
-  /// for pipelining, or 0 if the class `tuning` decides.
+  /// The size in bytes of the pieces into which an algorithm divides the data, or one rank's share
+  /// of the data, for pipelining. If this is 0, the class `tuning` selects the size.
   std::size_t segment = 0;
-  /// The radix of knomial_tree, bruck or dissemination, or 0 if the class `tuning` decides. A radix
-  /// other than 0 must be at least 2.
+  /// The radix of the algorithms `knomial_tree`, `bruck` and `dissemination`. If this is 0, the
+  /// class `tuning` selects the radix. Otherwise the radix must be at least 2.
   int radix = 0;
   /// The order in which a reduction combines the inputs. With `rank`, the result has the same bits
   /// as a sequential reduction in rank order.

@@ -48,9 +48,9 @@ class partition {
     return parts;
   }
 
-  /// Returns a partition with one segment of each chunk. Each chunk is divided as evenly as
-  /// possible into `segments` segments, and the result contains the segment with the index `k` of
-  /// each chunk. The result cannot be divided into segments again.
+  /// Divides each chunk into `segments` segments as evenly as possible. Returns a partition that
+  /// contains segment `k` of each chunk, where the first segment has the index 0. The caller must
+  /// not call `segment` on the returned partition.
   COLLS_HOST_DEVICE constexpr partition segment(int k, int segments) const {
     partition piece = *this;
     piece.segment_ = static_cast<std::size_t>(k);
@@ -60,9 +60,8 @@ class partition {
 
   COLLS_HOST_DEVICE constexpr int ranks() const { return ranks_; }
 
-  /// Returns the offset of the chunk of rank `i`. If this partition is not a result of `segment`,
-  /// the chunks of the ranks i to j - 1 begin at `offset(i)` and end before `offset(j)`, where j
-  /// may be `ranks()`.
+  /// Returns the offset of the chunk of rank `i`. If `segment` did not create this partition, the
+  /// chunk ends before `offset(i + 1)`, and `offset(ranks())` is equal to `total()`.
   COLLS_HOST_DEVICE constexpr std::size_t offset(int i) const {
     if (segments_ == 1) return chunk_offset(i);
     const std::size_t length = chunk_count(i);
@@ -73,8 +72,8 @@ class partition {
 
   COLLS_HOST_DEVICE constexpr std::size_t count(int i) const { return piece_of(chunk_count(i)); }
 
-  /// Returns the number of elements of all chunks together. In a partition that `segment` has
-  /// returned, this is the number of elements of the original partition.
+  /// Returns the sum of the lengths of all chunks. If `segment` created this partition, returns the
+  /// total of the partition on which `segment` was called.
   COLLS_HOST_DEVICE constexpr std::size_t total() const {
     return offsets_ != nullptr ? offsets_[ranks_]
                                : base_ * static_cast<std::size_t>(ranks_) + longer_;
@@ -84,8 +83,8 @@ class partition {
   /// table of offsets.
   COLLS_HOST_DEVICE constexpr bool is_blocks() const { return offsets_ == nullptr && longer_ == 0; }
 
-  /// Returns the number of elements of the longest chunk. Scratch memory for one chunk must have
-  /// room for this number of elements.
+  /// Returns the number of elements of the longest chunk. Scratch memory for this number of
+  /// elements has room for any one chunk.
   COLLS_HOST_DEVICE constexpr std::size_t longest() const { return piece_of(longest_); }
 
  private:
@@ -98,8 +97,8 @@ class partition {
     if (offsets_ != nullptr) return offsets_[i + 1] - offsets_[i];
     return base_ + (static_cast<std::size_t>(i) < longer_ ? 1 : 0);
   }
-  // Returns the length of the segment of a chunk with `length` elements. The longest chunk always
-  // has the longest segment.
+  // If `segment` created this partition, returns the length of the segment of a chunk that has
+  // `length` elements. Otherwise returns `length`. A longer chunk never has a shorter segment.
   COLLS_HOST_DEVICE constexpr std::size_t piece_of(std::size_t length) const {
     if (segments_ == 1) return length;
     return length / segments_ + (segment_ < length % segments_ ? 1 : 0);

@@ -4,7 +4,7 @@
 
 // pattern: communication patterns. A pattern defines which ranks exchange messages in each round.
 // It computes these ranks by arithmetic, in memory that does not grow with the number of ranks. The
-// rank -1 means that there is no such rank.
+// value -1 stands for a rank that does not exist, such as the parent of the root of a tree.
 
 #include <bit>
 
@@ -52,13 +52,14 @@ struct ring {
   constexpr int ahead(int step) const { return shifted_rank(rank, step, size); }
 };
 
-/// The neighbour exchange algorithm on a ring with an even number of ranks, each of which begins
-/// with its own part of the data. The ranks form pairs (0, 1), (2, 3), ... A rank exchanges parts
-/// with its two neighbours alternately. In round 0 it exchanges its own part for the part of the
-/// other rank of its pair. In each later round it sends the two parts of one pair and receives the
-/// two parts of another. In round 1 it sends the parts of its own pair, and in later rounds those
-/// that it received in the previous round. The received pairs come alternately from both sides of
-/// the rank, and from increasing distances.
+/// The neighbour exchange algorithm on a ring with an even number of ranks. At the beginning, each
+/// rank has one part of the data. The ranks form pairs (0, 1), (2, 3), ... A rank exchanges parts
+/// with one of its two neighbours in even rounds and with the other one in odd rounds. In round 0,
+/// the two ranks of each pair exchange their parts. In each later round, a rank sends the two parts
+/// of one pair and receives the two parts of another pair. In round 1, it sends the parts of its
+/// own pair. In every round after that, it sends the parts that it received in the previous round.
+/// In rounds 1 and 2, a rank receives the parts of the pairs on both sides of its own pair. In
+/// rounds 3 and 4, it receives the parts of the next pairs on both sides, and so on.
 struct neighbours {
   int rank;
   int size;
@@ -78,8 +79,8 @@ struct neighbours {
   }
 
  private:
-  // Returns the two ranks whose parts this rank receives in round `round` and sends in the next
-  // round. For round 0, returns the pair to which this rank belongs.
+  // Returns the pair whose parts this rank receives in round `round` and sends in the round after
+  // it. For round 0, returns the pair to which this rank belongs.
   constexpr rank_range pair(int round) const {
     const int first = rank % 2 == 0 ? -1 : 1;  // the direction of the pair received in round 1
     const int distance = (round + 1) / 2 * (round % 2 == 1 ? first : -first);
@@ -89,12 +90,14 @@ struct neighbours {
 };
 
 /// A hypercube for recursive doubling and halving. The number of corners is the largest power of
-/// two that does not exceed the number of ranks. If m ranks are left over, the even rank of each of
-/// the first m pairs (0, 1), (2, 3), ... folds: it sends its part to the odd rank and receives the
-/// result from the odd rank at the end. All other ranks are corners. A corner represents itself and
-/// the rank that folds into it, if there is one. Before each round of recursive doubling, a corner
-/// has combined the parts of consecutive ranks. It therefore combines in rank order if it puts the
-/// part of the lower ranks on the left.
+/// two that does not exceed the number of ranks. Let m be the number of ranks minus the number of
+/// corners. Then the even rank of each of the first m pairs (0, 1), (2, 3), ... is not a corner. It
+/// sends its part to the odd rank of the pair at the beginning, and receives the result from the
+/// odd rank at the end. The odd rank handles the parts of both ranks. All other ranks are corners.
+///
+/// When a round of recursive doubling begins, a corner has combined the parts of consecutive ranks.
+/// If the corner and its partner both put the parts of the lower ranks on the left, they combine
+/// the parts in rank order.
 class hypercube {
  public:
   int rounds;
@@ -114,19 +117,20 @@ class hypercube {
   /// Returns the rank with which this corner exchanges data in this round.
   constexpr int partner(int round) const { return rank_of(corner_ ^ (1 << round)); }
   constexpr bool is_partner_lower(int round) const { return (corner_ >> round & 1) != 0; }
-  /// Returns a range of ranks. If the rounds run in ascending order, this corner has the parts of
-  /// these ranks before round `round`. If the rounds run in descending order, this corner keeps the
-  /// parts of these ranks in round `round`.
+  /// Returns a range of ranks. In an algorithm that runs the rounds in ascending order, this corner
+  /// has the parts of these ranks when the round begins. In an algorithm that runs the rounds in
+  /// descending order, this corner keeps the parts of these ranks in the round and sends its other
+  /// parts to its partner.
   constexpr rank_range held(int round) const { return range(corner_, round); }
   /// Returns the range that `held(round)` returns on the rank `partner(round)`.
   constexpr rank_range partner_held(int round) const {
     return range(corner_ ^ (1 << round), round);
   }
 
-  /// Returns the chunks that this corner keeps in this round of recursive halving. `sent` returns
-  /// the chunks that this corner sends to its partner. There are 2^rounds chunks at the beginning,
-  /// and a corner keeps half of its chunks in each round. The rounds run in ascending order from 0,
-  /// so that the first exchange, which moves the most data, is between neighbours.
+  /// Returns the chunks that this corner keeps in this round of recursive halving. The function
+  /// `sent` returns the chunks that this corner sends to its partner. At the beginning, each corner
+  /// has 2^rounds chunks. In each round, it keeps half of its chunks. The rounds run in ascending
+  /// order from 0. The first exchange, which moves the most data, is therefore between neighbours.
   constexpr rank_range kept(int round) const { return half(corner_, round); }
   constexpr rank_range sent(int round) const { return half(corner_ ^ (1 << round), round); }
 
@@ -151,11 +155,16 @@ class hypercube {
   int corner_;
 };
 
-/// Dissemination in rounds with the steps 1, k, k^2, ... that are less than the number of ranks,
-/// where k is the radix. In each round a rank exchanges messages with the ranks that are 1, 2, ...,
-/// k - 1 times the step away on the ring. The number of parts that a rank has grows by a factor of
-/// up to k in each round. In an all_to_all, the round with the step k^i moves a block for the rank
-/// at distance d by c * k^i ranks, where c is the digit of d at k^i in base k.
+/// The dissemination pattern on a ring, with the radix k. Each round has a step s. The steps are
+/// the powers 1, k, k^2, ... that are less than the number of ranks. In the round with step s, a
+/// rank sends to the ranks at the distances s, 2s, ..., (k - 1)s in one direction of the ring. It
+/// receives from the ranks at these distances in the other direction. If a distance is not less
+/// than the number of ranks, no message is sent over it.
+///
+/// In an all_gather, each round multiplies the number of parts that a rank has by a factor of up to
+/// k. In an all_to_all, let d be the distance from the source of a block to its destination. Let c
+/// be the digit of d in base k that has the place value s. The round with step s moves the block
+/// ahead by c * s ranks.
 struct dissemination {
   int rank;
   int size;
@@ -175,9 +184,10 @@ struct dissemination {
   constexpr int behind(int steps) const { return shifted_rank(rank, -steps, size); }
 };
 
-/// Recursive doubling without wrap-around, for prefix sums. Before round k, a rank has the sum of
-/// its own input and of the inputs of up to 2^k - 1 ranks directly below it. In round k it sends
-/// this sum to `dest`. It receives a sum from `source`, which it adds on the left.
+/// The pattern of recursive doubling without wrap-around, for prefix sums. When round k begins, a
+/// rank has the sum of its own input and the inputs of up to 2^k - 1 ranks directly below it. In
+/// round k, the rank sends this sum to `dest` and receives another sum from `source`. It adds the
+/// received sum on the left of its own sum.
 struct prefix {
   int rank;
   int size;

@@ -16,8 +16,9 @@
 namespace colls {
 
 /// A failure record that has been checked. Its error code is always valid, so that a communicator
-/// that fails because of this record has a reason. If the record was read from the bytes of a peer,
-/// all ranks in it are ranks of the world or -1, and all texts end with a null character.
+/// can use the record as the reason for its own failure. If `parse` read the record from bytes that
+/// a peer sent, each rank in it is a rank of the world or -1, and each text ends with a null
+/// character.
 class reported_failure {
  public:
   /// Takes a failure record that was created in this process. Replaces an invalid error code by
@@ -54,8 +55,8 @@ class reported_failure {
   static bool is_reason(errc code) {
     return code >= errc::peer_failed && code <= errc::crypto_failed;
   }
-  // Ends a text with a null character and replaces its control characters by spaces, so that the
-  // text can be part of one line.
+  // Sets the last character of `text` to the null character. Replaces the control characters before
+  // the first null character by spaces, so that the text fits on one line.
   template <std::size_t Size>
   static void terminate(char (&text)[Size]) {
     text[Size - 1] = 0;

@@ -39,9 +39,10 @@ template <supported_type T, class Memory = host_memory>
 class registered_buffer;
 
 /// A buffer of `size()` elements. `comm.allocate<T>(n)` returns such a buffer, in which all bytes
-/// are zero. The buffer is a range and can be passed, as a whole or in part, to any call on any
-/// communicator. The buffer owns its memory and must outlive all operations on this memory. If the
-/// memory belongs to a GPU, calls and kernels can access the elements, but the CPU cannot.
+/// are zero. The buffer owns its memory and must outlive all operations on this memory. It can be
+/// passed, as a whole or in part, to any call on any communicator. A buffer in host memory is a
+/// range. If the memory belongs to a GPU, collective calls and GPU kernels can access the elements,
+/// but code on the CPU cannot.
 template <supported_type T, class Memory = host_memory>
 class shared_buffer {
  public:

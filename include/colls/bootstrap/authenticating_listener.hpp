@@ -5,12 +5,14 @@
 // A listener that authenticates its peers and limits the resources that unauthenticated peers can
 // use.
 //
-// The number of pending connections, which are accepted but not yet authenticated, is limited. At
-// the limit, the listener closes (evicts) a pending connection, chosen at random, to accept a new
-// one. A flood of connections therefore cannot permanently exclude a particular rank, because an
-// evicted rank connects again. The rate of evictions is limited too, so that a rank has time to
-// prove that it knows the secret of the job, and the thread has time for its other work.
-// Connections that cannot be accepted yet wait in the backlog of the socket.
+// A connection is pending from the time when the listener accepts it until the peer has been
+// authenticated. The listener limits the number of pending connections. If the limit is reached and
+// another peer connects, the listener evicts a pending connection: it chooses one at random and
+// closes it. A process that opens very many connections therefore cannot permanently keep a
+// particular rank from connecting, because an evicted rank connects again. The listener also limits
+// the rate of evictions. Each rank therefore has time to prove that it knows the secret of the job,
+// and the thread that runs the listener has time for its other work. Connections that the listener
+// cannot accept yet wait in the backlog of the socket.
 
 #include <colls/base/log.hpp>
 #include <colls/bootstrap/handshake.hpp>
@@ -22,13 +24,13 @@
 
 namespace colls {
 
-/// An authenticator of the peers that connect to a listening socket. A peer has `proof_timeout` (by
-/// default 5 s) to prove that it knows the secret of the job. Time during which the engine (the
-/// event loop) does not run is not counted. The maximum number of pending connections is twice the
-/// number of ranks, but at least 64 and at most 1024. At most 1000 connections per second are
-/// evicted. If this process has reached its limit on open files and may not evict a connection, it
-/// refuses new peers. All listeners of a process together write at most one log line per minute
-/// about rejected peers.
+/// A listener that authenticates the peers that connect to a listening socket. A peer must prove
+/// within `proof_timeout` (by default 5 s) that it knows the secret of the job. Time during which
+/// the engine (the event loop) does not run is not counted. The maximum number of pending
+/// connections is twice the number of ranks, but at least 64 and at most 1024. The listener evicts
+/// at most 1000 connections per second on average. If this process has reached its limit on open
+/// files and the listener must not evict a connection at this time, the listener refuses new peers.
+/// All listeners of a process together write at most one log line per minute about rejected peers.
 class authenticating_listener final : engine::watcher, engine::source {
  public:
   class handler {
@@ -64,8 +66,8 @@ class authenticating_listener final : engine::watcher, engine::source {
   };
   using pending_iterator = std::list<pending_connection>::iterator;
 
-  // A guard whose destructor removes a pending connection from the list. The destructor also
-  // resumes listening, unless `pause` is in effect.
+  // A guard whose destructor removes a connection from `pending_`. The destructor also resumes
+  // listening, unless the duration of the last call of `pause` has not yet passed.
   class pending_slot {
    public:
     pending_slot(authenticating_listener& owner, pending_iterator slot)
@@ -90,15 +92,16 @@ class authenticating_listener final : engine::watcher, engine::source {
 
   task<> authenticate(pending_iterator slot);
 
-  // Returns whether the limit on the rate of evictions allows an eviction now. Returns false if
-  // `old`, the number of connections to choose from, is 0.
+  // Returns whether the limit on the rate of evictions allows an eviction now. `old` is the number
+  // of connections of which one may be evicted. If it is 0, returns false.
   bool may_evict(int old);
-  // Evicts one of the oldest `old` pending connections, chosen at random, and decrements `old`.
+  // Evicts one of the `old` oldest pending connections, chosen at random, and decrements `old`.
   void evict(int& old);
 
-  // Called when this process lacks the resources for a new connection; `error` is the errno. Closes
-  // a spare descriptor for a moment, so that this process can accept the connections that wait in
-  // the backlog and answer each with a refusal. Then stops accepting connections for 100 ms.
+  // Called when this process lacks the resources for a new connection. `error` is the errno. Uses
+  // the reserved descriptor in `spare_` to accept up to 64 connections from the backlog one after
+  // the other. Sends each of these peers a refusal and closes its connection. Then stops accepting
+  // connections for 100 ms.
   void refuse(int error);
 
   void set_listening(bool wanted);

@@ -66,13 +66,13 @@ COLLS_ONCE std::string authenticating_listener::accept_error() const {
 }
 
 COLLS_ONCE void authenticating_listener::ready(std::uint32_t) {
-  // One call evicts at most `max_pending_ / 8` connections, and only those that earlier calls have
-  // accepted. Otherwise a process that is seldom scheduled would close connections before it has
-  // read from them.
+  // One call of this function evicts at most `max_pending_ / 8` connections. It evicts only
+  // connections that earlier calls have accepted. Without these limits, a process that rarely gets
+  // CPU time could accept many connections in one call and evict them before it reads from them.
   int old = pending_count();
   const int kept = old - max_pending_ / 8;
-  // The number of connections per call is bounded, so that a flood of connections does not keep the
-  // thread from its other work.
+  // One call accepts a limited number of connections. The thread therefore has time for its other
+  // work even if very many peers connect.
   for (int accepted = 0; accepted < 64; ++accepted) {
     const bool full = pending_count() >= max_pending_;
     if (full && old <= kept) return;
@@ -85,8 +85,9 @@ COLLS_ONCE void authenticating_listener::ready(std::uint32_t) {
       evict(old);
       continue;
     }
-    // Ranks of other users connect by TCP. A process of another user that connects to the local
-    // socket is therefore not a rank, and its connection is closed.
+    // The ranks of other users connect by TCP, not by the local socket. A process of another user
+    // that connects to the local socket is therefore not a rank. Its connection is closed when
+    // `socket` goes out of scope.
     if (shm::is_local(socket.get()) && !detail::is_own_user(socket.get())) {
       ++rejected_;
       continue;
@@ -115,10 +116,11 @@ COLLS_ONCE void authenticating_listener::refuse(int error) {
   spare_.refuse(listener_, [&](int socket) {
     ++rejected_;
     hello_bytes unread;
-    // The peer's HELLO is read first, because closing a connection that has unread input resets the
-    // connection. The peer could then lose the answer.
+    // If a process closes a connection that has unread input, the kernel resets the connection, and
+    // the peer can lose the answer. Therefore the peer's HELLO is read first.
     (void)::recv(socket, unread.data(), unread.size(), MSG_DONTWAIT);
-    // A failure to send is ignored, because the peer then finds the connection closed.
+    // An error of `send` is ignored. Even without the answer, the peer notices that its connection
+    // was closed.
     (void)::send(socket, answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   });
   const std::string reason = std::string("no connection can be accepted: ") + std::strerror(error);
@@ -132,8 +134,9 @@ COLLS_ONCE void authenticating_listener::pause(time_point span) {
   try {
     tasks_.start(wake_at(paused_until_));
   } catch (const std::bad_alloc&) {
-    // The timer task is not essential. Without it, listening resumes at the first sweep (a periodic
-    // call by the engine) after `paused_until_`.
+    // The failure to start the task is ignored, because the task would only wake the engine on
+    // time. The engine also calls `sweep` periodically. The first of these calls after
+    // `paused_until_` resumes listening.
   }
 }
 
@@ -151,8 +154,9 @@ COLLS_ONCE task<> authenticating_listener::authenticate(pending_iterator slot) {
       connection = std::move(slot->connection);
     } catch (const error& thrown) {
       ++rejected_;
-      // Only every 64th disconnection is logged, because a peer that disconnects may be a rank that
-      // exited, or computed for too long, during the handshake.
+      // If a connection is closed during the handshake, the peer may be a rank that has exited. It
+      // may also be a rank that has computed for too long and exceeded a time limit. Therefore only
+      // every 64th of these cases is logged.
       if (slot->evicted) {
         detail::log_rejection(listener_.local(), "too many connections: some are evicted");
       } else if (thrown.record().code != errc::closed || ++disconnects_ % 64 == 0) {

@@ -24,8 +24,9 @@ namespace colls {
 struct config {
   int rank = -1;
   int size = -1;
-  /// The launcher may set this member and the next three. The value -1 means that the launcher has
-  /// not set the member. The process then finds out the value when it joins.
+  /// The index of this rank among the ranks of its node. The members `local_rank`, `local_size`,
+  /// `node` and `nodes` are optional. If the value of one of them is -1, the process determines the
+  /// value itself when it joins the world.
   int local_rank = -1;
   int local_size = -1;
   int node = -1;
@@ -37,8 +38,9 @@ struct config {
   /// `size` is 1.
   fixed_text<1024> address = {};
   /// The secret of the job. Every process must prove that it knows the secret. The secret may be
-  /// empty if `insecure` is set, if `address` is a `file://` address, or if the ranks belong to one
-  /// user and meet at a loopback address. In the last two cases rank 0 generates a secret.
+  /// empty if `insecure` is set. The secret may also be empty if `address` is a `file://` address,
+  /// or if the ranks belong to one user and meet at a loopback address. In these two cases, rank 0
+  /// generates a secret.
   fixed_text<1024> secret = {};
   fixed_text<256> job = {};  // the name of the job; distinguishes jobs that use the same port
   time_span join_timeout = time_span::from_nanoseconds(300 * seconds);  // how long joining may take
@@ -46,17 +48,19 @@ struct config {
       time_span::from_nanoseconds(600 * seconds);  // how long an operation may go without progress
   bool insecure = false;
   fixed_text<64> source = "config";  // the origin of these values, for error messages
-  /// The congestion control algorithm of TCP connections, such as `reno`. The system must permit
-  /// the algorithm. If the text is empty, the system chooses an algorithm.
+  /// The congestion control algorithm of TCP connections, such as `reno`. The operating system must
+  /// permit this process to use the algorithm. If the text is empty, the operating system chooses
+  /// an algorithm.
   fixed_text<16> congestion = {};
-  /// How ranks exchange messages. `hybrid` (or empty) uses shared memory inside a machine and TCP
-  /// between machines. `tcp` uses only TCP. `shm` uses only shared memory, and joining fails if
-  /// some ranks cannot share memory.
+  /// The transport by which ranks exchange messages. With `hybrid` or an empty text, ranks use
+  /// shared memory inside a machine and TCP between machines. With `tcp`, they use only TCP. With
+  /// `shm`, they use only shared memory, and joining fails if some ranks cannot share memory.
   fixed_text<8> transport = {};
-  /// Whether this rank reads the private memory of other ranks of its machine by cross-memory
-  /// attach (process_vm_readv). With `always`, this rank uses such reads wherever the kernel
-  /// permits them. With `never`, it does not use them. If the text is empty, it uses them where
-  /// they are fast enough.
+  /// The use of cross-memory attach (process_vm_readv), by which this rank can read the private
+  /// memory of other ranks of its machine. With `always`, this rank uses such reads wherever the
+  /// kernel permits them. With `never`, it does not use them. If the text is empty, this rank
+  /// measures the speed of such reads. It uses them only where it expects them to be at least as
+  /// fast as messages.
   fixed_text<8> reads = {};
   /// Whether frames (the units of the wire protocol) have CRC32C checksums on sockets, in shared
   /// memory and on connections to the store. Data that a rank reads or writes directly in the

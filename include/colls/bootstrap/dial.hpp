@@ -21,8 +21,9 @@ std::vector<boost::asio::ip::address> resolve_host(const std::string& host,
 /// the system has no such address. Sends nothing.
 std::optional<boost::asio::ip::address> source_address_for(const endpoint& target);
 
-/// A generator of pauses between attempts to connect. The pauses double up to a maximum. Random
-/// jitter keeps the ranks from connecting at the same time.
+/// The pauses between attempts to connect. Each pause is about twice as long as the previous one,
+/// up to a maximum. The pauses are partly random, so that the ranks do not all connect at the same
+/// time.
 class exponential_backoff {
  public:
   time_point next(time_point max_pause) {
@@ -38,19 +39,20 @@ class exponential_backoff {
   time_point step_ = 10 * milliseconds;
 };
 
-/// Makes one attempt to connect to the store at `address`, and returns the client. The steps are:
-/// connect; if `key` is empty and `address` is on this machine, fetch the generated secret from the
-/// local socket; prove to the store that this process knows the secret; wait for the verdict, which
-/// says whether the store accepts this process. Sets `*connected` to true after the first step.
-/// After the last step, sets `key` to the secret that the store has accepted. Throws the error of
-/// the step that fails. The arguments must outlive the task.
+/// Makes one attempt to connect to the store at `address`, and returns the client. Sets
+/// `*connected` to true as soon as the TCP connection is established, unless `connected` is null.
+/// If `key` is empty and `address` is a loopback or unspecified address, fetches the generated
+/// secret of the job through the local socket of the store. Then proves to the store that this
+/// process knows the secret, and waits until the store accepts this process. On success, sets `key`
+/// to the secret. Throws the error of the first step that fails. The arguments must outlive the
+/// task.
 task<std::shared_ptr<tcp_store>> dial_store_once(engine& driver, const endpoint& address,
                                                  const hello& local, secret& key,
                                                  time_point deadline, time_point default_timeout,
                                                  bool* connected = nullptr);
 
-/// A record of failed attempts to connect to a store. From it the caller decides whether to try
-/// again.
+/// The errors of failed attempts to connect to a store. The caller uses them to decide whether to
+/// try again.
 struct dial_errors {
   const char* address;
   failure last{errc::unreachable};
@@ -63,8 +65,8 @@ struct dial_errors {
            last.code == errc::join_failed || last.code == errc::insecure_bind ||
            last.code == errc::crypto_failed;
   }
-  /// Returns whether the last attempt failed because the process at this address has another wire
-  /// version or does not accept the secret of this process.
+  /// Returns whether the last attempt failed because this process and the peer have different wire
+  /// versions, or because the authentication between them failed.
   bool is_refused() const {
     return last.code == errc::version_mismatch || last.code == errc::auth_failed;
   }
@@ -76,16 +78,16 @@ struct dial_errors {
     }
     log_debug("store at %s: %s", address, reason.detail);
   }
-  /// Returns the error to report. This is the last error, with one exception. If another attempt
-  /// may resolve the last error, and the store has refused a connection in the last 5 s because of
-  /// its limit on open files, returns this refusal, because it explains more.
+  /// Returns the error to report. Returns `refusal` if it is less than 5 s old and both
+  /// `is_permanent()` and `is_refused()` are false. In that case the store's limit on open files is
+  /// probably the cause of the last error, too. Otherwise returns `last`.
   const failure& best_reason(time_point now) const {
     const bool is_recent = refusal.code == errc::too_many_files && now - refusal_time < 5 * seconds;
     return is_recent && !is_permanent() && !is_refused() ? refusal : last;
   }
-  /// Returns the maximum pause before the next attempt. The maximum is small if the last attempt
-  /// established a connection that was then lost, because the store may have closed the connection
-  /// only to accept another one.
+  /// Returns the maximum pause before the next attempt. The store may close a new connection in
+  /// order to accept another one. Therefore, the maximum is smaller after an attempt that
+  /// established a connection and then lost it.
   time_point max_pause() const {
     const bool dropped = connected && last.code == errc::unreachable;
     return (dropped ? 50 : 500) * milliseconds;
@@ -98,11 +100,11 @@ task<std::shared_ptr<tcp_store>> dial_store(engine& driver, std::string host, po
 
 }  // namespace detail
 
-/// Connects to the store at `address` (tcp://host:port) and returns the client. Repeats the attempt
-/// until it succeeds, until the deadline, or until an error shows that further attempts are
-/// useless. Tries every IP address of the host. If `ports` is not empty, tries these ports instead
-/// of the port in `address`. Sets `key` to the secret that the store has accepted. The arguments
-/// must outlive the task.
+/// Connects to the store at `address` (tcp://host:port) and returns the client. Tries every IP
+/// address of the host. If `ports` is not empty, tries these ports instead of the port in
+/// `address`. If all attempts fail, tries again until the deadline. Throws earlier if an error
+/// occurs that further attempts cannot resolve. On success, sets `key` to the secret that the store
+/// has accepted. The arguments must outlive the task.
 task<std::shared_ptr<tcp_store>> dial_store(engine& driver, const detail::store_address& address,
                                             const port_list& ports, const hello& local, secret& key,
                                             time_point deadline, time_point default_timeout);

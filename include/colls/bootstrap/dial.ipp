@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Implementation of dial.hpp: resolving host names, and connecting to the store until the deadline.
+// Implementation of dial.hpp: resolution of host names, and attempts to connect to the store.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/dial.hpp>
@@ -19,9 +19,9 @@ COLLS_ONCE std::vector<boost::asio::ip::address> resolve_host(const std::string&
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_ADDRCONFIG;
-  // With AI_ADDRCONFIG the lookup does not count loopback as a configured network. On a machine
-  // without another network, `localhost` is therefore found only by a second lookup without this
-  // flag.
+  // With AI_ADDRCONFIG, getaddrinfo considers only address families that are configured on an
+  // interface other than loopback. On a machine without such an interface, the lookup of
+  // `localhost` may therefore fail. If a lookup fails, it is repeated without this flag.
   addrinfo* found = nullptr;
   int failed = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
   if (failed != 0) {
@@ -66,7 +66,8 @@ COLLS_ONCE task<std::shared_ptr<tcp_store>> dial_store_once(engine& driver, cons
   if (!done) {
     raise(errc::unreachable, "%s: %s", text_of(address).c_str(), done.ec.message().c_str());
   }
-  // If no process listens at a local port, TCP may connect the socket to itself.
+  // If no process listens at a port of this machine, the kernel may choose this port as the local
+  // port of the socket. TCP then connects the socket to itself.
   if (connection->local() == connection->remote()) {
     raise(errc::unreachable, "%s: no process listens there", text_of(address).c_str());
   }
@@ -100,8 +101,8 @@ COLLS_ONCE task<std::shared_ptr<tcp_store>> dial_store(engine& driver, std::stri
       failure unknown(errc::resolve_failed);
       unknown.set_detail("the host name %s is unknown: %s", host.c_str(), reason.c_str());
       errors.record(unknown, driver.now());
-      // The name of a host in a cluster may become known late, so an unknown name is looked up
-      // again. The attempts end after 10 s, because a misspelt name never becomes known.
+      // The name server of a cluster may not know the name of a new host yet, so the lookup is
+      // repeated. It is repeated for about 10 s only, because the name may also be misspelt.
       if (driver.now() - started > 10 * seconds) break;
     }
     std::optional<failure> refused;
@@ -120,9 +121,9 @@ COLLS_ONCE task<std::shared_ptr<tcp_store>> dial_store(engine& driver, std::stri
         if (driver.now() >= deadline) break;
       }
     }
-    // With one port, a refusal ends the attempts, but only after all addresses were tried. With
-    // several ports, a refusal does not end the attempts, because other programs may use most of
-    // these ports.
+    // If there is only one port, a refusal at any address ends the attempts, but only after all
+    // addresses have been tried. If there are several ports, the attempts continue, because the
+    // refusal may come from another program that uses one of these ports.
     if (refused && ports.size() == 1) throw error(*refused);
     if (!has_warned && driver.now() - started > 10 * seconds) {
       has_warned = true;

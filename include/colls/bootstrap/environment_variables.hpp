@@ -21,7 +21,8 @@ namespace colls {
 
 namespace detail {
 
-/// Access to environment variables through a function, so that tests can imitate any launcher.
+/// A set of environment variables. The function `lookup` returns their values, so that tests can
+/// imitate any launcher.
 struct variables {
   const char* (*lookup)(void* context, const char* name);
   void* context;
@@ -123,9 +124,10 @@ inline std::string read_secret(const variables& env) {
   return read_secret_file(file);
 }
 
-/// Returns the ports to try for the store of `job`. Called when the launcher announces `port` to
-/// the ranks but uses that port itself. The result depends only on `job` and `port`, so all ranks
-/// try the same ports in the same order. The ports lie below the range of ephemeral ports.
+/// Returns the ports that the ranks of `job` try for their store. Called if the launcher announces
+/// `port` to the ranks but occupies this port itself. The result depends only on `job` and `port`,
+/// so all ranks try the same ports in the same order. The ports lie below the range of ephemeral
+/// ports.
 inline port_list derived_ports(const std::string& job, int port) {
   std::uint64_t hash = 14695981039346656037ULL;
   for (const char c : job + ":" + std::to_string(port)) {

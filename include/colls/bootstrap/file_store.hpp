@@ -22,8 +22,8 @@ class file_store final : public store {
   struct options {
     int world = 0;
     std::uint64_t job = 0;
-    /// Whether rank 0 replaces a file whose creator has ended. If false, such a file causes the
-    /// error `stale_store`.
+    /// Whether rank 0 replaces an existing file if the process that created it has ended. If false,
+    /// `create` and `open` throw `stale_store` for such a file.
     bool replace_abandoned = false;
   };
 
@@ -62,15 +62,16 @@ class file_store final : public store {
   // Returns whether the file is a regular file that only this user can read and write.
   static bool is_of_this_user_alone(int file);
 
-  // Returns the header of the file, or nullopt if it is incomplete or invalid.
+  // Returns the header of the file, or nullopt if the header is incomplete or invalid.
   static std::optional<detail::file_store_header> read_header(int file);
 
   struct existing {
     detail::descriptor file;  // not open if there is no file
     struct stat facts{};
   };
-  // Opens the file at `path`. If there is none, the descriptor in the result is not open. Throws if
-  // the path names something other than a regular file of this user.
+  // Opens the file at `path`. If no such file exists, returns a result without an open descriptor.
+  // Throws if `path` names something other than a regular file of this user, or if the file cannot
+  // be opened.
   static existing open_existing(const std::string& path);
 
   // Moves the new file from the name `fresh` to its final name `path`. Throws if `path` already

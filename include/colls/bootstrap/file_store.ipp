@@ -59,9 +59,9 @@ COLLS_ONCE std::shared_ptr<file_store> file_store::create(engine& driver, const 
   header.job = opts.job;
   detail::fill_random(&header.nonce, sizeof header.nonce);
   std::snprintf(header.secret, sizeof header.secret, "%s", detail::draw_secret().c_str());
-  // The header is first written to a file with another name, because no rank may see an incomplete
-  // header. This name is random. With O_EXCL, the call fails if a file with this name exists.
-  // Another user may have opened such a file.
+  // The header is first written to a file with a random temporary name, so that no rank sees an
+  // incomplete header. O_EXCL ensures that this process creates that file. If the file already
+  // existed, another user could have opened it and could read the secret in the header.
   std::uint64_t name = 0;
   detail::fill_random(&name, sizeof name);
   char ending[32];
@@ -183,12 +183,13 @@ COLLS_ONCE void file_store::give_name(const std::string& fresh, const std::strin
 }
 
 COLLS_ONCE bool file_store::may_replace(const existing& old, const options& opts) {
-  // An empty file, such as mktemp creates, only reserves the name.
+  // An empty file contains no store. For example, mktemp creates an empty file to reserve a name.
   if (old.facts.st_size == 0) return true;
   const auto header = read_header(old.file.get());
   if (!opts.replace_abandoned || !header) return false;
-  // With `replace_abandoned` the file lies in a local directory of this job, so a file from before
-  // a reboot is abandoned too.
+  // `replace_abandoned` is set only for files in a local directory of this machine. If such a file
+  // contains a boot id other than the current one, the process that created it ended before the
+  // last boot.
   return header->is_abandoned() || detail::boot_id() != header->boot;
 }
 

@@ -2,18 +2,18 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// form_world: the bootstrap of a world, which is the part of joining that precedes the first
-// connection between ranks.
+// The bootstrap of a world, in which the ranks find each other. It ends before the ranks connect to
+// each other.
 
 #include <colls/bootstrap/world_info.hpp>
 
 namespace colls {
 
 /// Forms the world that `opts` describes, and returns what this rank knows about the world. Waits
-/// until all ranks have joined, but at most for `opts.join_timeout`. Afterwards every rank has the
-/// same node map (the node of each rank), and listens at an address that all ranks know or can look
-/// up. In a world of one rank, the rank opens no sockets. If the world cannot form, throws an error
-/// that names the ranks and machines concerned and a remedy.
+/// until all ranks have joined, but at most for `opts.join_timeout`. When the world has formed,
+/// every rank has the same node map (the node of each rank) and listens at an address that all
+/// ranks know or can look up. In a world of one rank, opens no sockets. If the world cannot form,
+/// throws an error that names the affected ranks and machines and suggests a remedy.
 task<world_info> form_world(engine& driver, config opts);
 
 }  // namespace colls

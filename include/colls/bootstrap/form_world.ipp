@@ -19,8 +19,8 @@ namespace colls {
 
 namespace detail {
 
-/// Throws if the system refuses the congestion control algorithm `name`. The check is made before
-/// joining, because a connection that cannot use the algorithm only logs a warning.
+/// Throws if the system refuses the congestion control algorithm `name`. This check is necessary
+/// because a connection that cannot use the algorithm only logs a warning.
 COLLS_ONCE void check_congestion(const std::string& name) {
   const std::error_code ec = try_congestion(name);
   if (!ec) return;
@@ -70,9 +70,9 @@ COLLS_ONCE void validate(const config& cfg) {
   }
 }
 
-/// Returns `opts` unchanged unless its address is `env://`. In that case returns the config that
-/// the launcher's environment variables describe, but with the values of the members that the
-/// program has set in `opts`.
+/// Returns `opts` unchanged if its address is not `env://`. Otherwise returns the config that the
+/// launcher's environment variables describe. In this config, the members that the program has set
+/// in `opts` replace the launcher's values.
 COLLS_ONCE config complete_from_environment(const config& opts) {
   if (opts.address != "env://") return opts;
   const config defaults;
@@ -88,7 +88,7 @@ COLLS_ONCE config complete_from_environment(const config& opts) {
 }
 
 /// A listener for failures during the bootstrap. When another rank announces a failure, the
-/// listener keeps the reason and makes the waits of this rank fail.
+/// listener stores the reason and makes the requests of this rank to the store fail.
 class failure_watch : public failure_listener {
  public:
   explicit failure_watch(tcp_store& client) : store_(client) { store_.listen_for_failures(this); }
@@ -158,8 +158,9 @@ class world_bootstrap {
       } catch (...) {
         failed = std::current_exception();
       }
-      // Another rank may announce a failure after the last reply of the store to this rank. In that
-      // case no call on the store has thrown, so the reason is checked here.
+      // Another rank may announce a failure after the last request of this rank to the store has
+      // completed. No request has then thrown an error, so this rank must check here whether a
+      // failure was announced.
       if (!failed && guard.reason()) failed = std::make_exception_ptr(error(*guard.reason()));
       if (failed) {
         const bool is_news = !guard.reason() && !store_->is_lost();
@@ -333,8 +334,9 @@ class world_bootstrap {
   }
 
   // On the rank that hosts the store, waits until all other ranks have received the node map. On
-  // the other ranks, tells the store that this rank has received the node map. The wait is
-  // necessary because the hosting rank does not serve the store while it computes after joining.
+  // the other ranks, tells the store that this rank has received the node map. After the bootstrap,
+  // the hosting rank may start to compute and does not serve the store meanwhile. Without the wait,
+  // the other ranks might therefore not receive the node map in time.
   task<> release_server() {
     const std::vector<std::string> all_received{"colls/heard by all"};
     if (info_.server) {
@@ -345,9 +347,9 @@ class world_bootstrap {
     }
   }
 
-  // Announces to the other ranks that the world cannot form, which makes their waits fail.
-  // Announces nothing if another process has already joined as this rank, because then the world
-  // can form without this process.
+  // Announces the error `failed` to the other ranks, so that they stop waiting for this rank.
+  // Announces nothing if another process has already joined as this rank, because the world can
+  // form without this process in that case.
   task<> report(std::exception_ptr failed) {
     failure reason(errc::join_failed);
     try {
@@ -367,8 +369,9 @@ class world_bootstrap {
     }
   }
 
-  // Says goodbye to the store. The rank that hosts the store also waits until the other ranks have
-  // left, so that the announcement of the failure reaches them. Takes at most 1 s.
+  // Tells the store that this rank leaves, and closes the connection to the store. On the rank that
+  // hosts the store, also waits until the other ranks have left, so that the store can tell them
+  // why the world cannot form. Takes at most 1 s.
   task<> leave_store() {
     const time_point until = engine_.now() + seconds;
     co_await store_->leave(until);
@@ -378,8 +381,8 @@ class world_bootstrap {
   void assign_local_rank() {
     info_.compute_local_ranks();
     info_.nodes = static_cast<int>(info_.machine_of.size());
-    // The local rank from the launcher is used, unless the launcher's division of the ranks into
-    // nodes differs from the node map.
+    // The launcher may divide the ranks into nodes differently than the node map does. The local
+    // rank that the launcher has given is therefore used only if it fits the node map.
     if (cfg().local_rank >= 0 && cfg().local_rank < info_.local_size &&
         (cfg().local_size < 0 || cfg().local_size == info_.local_size)) {
       info_.local_rank = cfg().local_rank;
@@ -392,8 +395,8 @@ class world_bootstrap {
   world_info info_;
   store_address address_;
   std::shared_ptr<tcp_store> store_;
-  // The file of the bootstrap on rank 0, or null if there is none. The destructor of the
-  // `file_store` removes the file, after all ranks have joined.
+  // The file store if this is rank 0 and the address is a `file://` address, otherwise null. Its
+  // destructor removes the file, so the object is kept until the end of the bootstrap.
   std::shared_ptr<file_store> file_;
 };
 

@@ -19,9 +19,10 @@ struct file_bootstrap {
   std::shared_ptr<file_store> file;      // on rank 0, else null; needed until all ranks have joined
 };
 
-/// Waits until every rank has published its node (its group of ranks that can connect by local
-/// sockets) in the file. Returns whether all ranks belong to the node of this process. Called on
-/// rank 0. If some ranks have published nothing by the deadline, throws an error that names them.
+/// Waits until every rank has written the id of its node into the file. A node is a group of ranks
+/// that can connect to each other by local sockets. Returns whether all ranks belong to the node of
+/// this process. Called on rank 0. If some ranks have not written their id by the deadline, throws
+/// an error that names these ranks.
 inline task<bool> are_all_ranks_local(engine& driver, const config& cfg, file_store& file,
                                       time_point deadline) {
   const time_point began = driver.now();
@@ -41,9 +42,10 @@ inline task<bool> are_all_ranks_local(engine& driver, const config& cfg, file_st
   co_return same;
 }
 
-/// Finds out the address of the store and the secret of the job through the file at `path`. Rank 0
-/// creates the file, opens the store and writes the address of the store into the file. The other
-/// ranks wait for this address. The arguments must outlive the task.
+/// Returns the address of the store and the secret of the job. Rank 0 creates the file at `path`,
+/// starts the store, and writes the address of the store into the file. The other ranks wait for
+/// this address. If `cfg` has no secret, the secret is the one in the file. The arguments must
+/// outlive the task.
 inline task<file_bootstrap> bootstrap_by_file(engine& driver, const config& cfg,
                                               const std::string& path, const hello& local,
                                               time_point deadline) {

@@ -8,17 +8,17 @@
 //   connecting             accepting
 //   HELLO (64 bytes)  -->
 //                     <--  HELLO (64 bytes)    no answer if the bytes are not a HELLO,
-//                                              a refusal if the jobs differ
+//                                              a refusal if the jobs or versions differ
 //   proof (32 bytes)  -->
 //                     <--  proof (32 bytes)    all bytes 0 if the peer's proof is wrong
 //                     <--  verdict (16 bytes)  whether the peer is accepted
 //
-// A rank that is refused always learns the reason. If a connection closes without an answer, the
-// listener has evicted it in favour of another connection, and the rank connects again.
+// If the listener refuses a rank, it always sends the reason. The listener may close a connection
+// without an answer in order to accept another one. The rank then connects again.
 //
 // A proof is HMAC-SHA256(secret, role, both HELLOs). The role (connecting or accepting) prevents
-// reflection, the nonces prevent replay, and the HMAC protects rank, world, job and version against
-// changes.
+// reflection attacks. The nonces in the HELLOs prevent replay attacks. The HMAC also shows whether
+// an attacker has changed the rank, world, job or version in a HELLO.
 
 #include <colls/bootstrap/config.hpp>
 #include <colls/bootstrap/handshake_messages.hpp>
@@ -40,8 +40,8 @@ class secret {
   /// Creates a secret. An empty `text` is valid only if `insecure` is true.
   explicit secret(std::string_view text, bool insecure = false)
       : text_(text), insecure_(insecure) {}
-  /// Returns a secret with a text that rank 0 has generated. Such a secret is valid only for this
-  /// job on this machine.
+  /// Returns a secret whose text rank 0 has generated. Only the ranks of this job on this machine
+  /// use such a secret.
   static secret drawn(std::string_view text) {
     secret result(text);
     result.drawn_ = true;
@@ -54,8 +54,8 @@ class secret {
   bool empty() const { return text_.empty(); }
   bool insecure() const { return insecure_; }
   bool is_drawn() const { return drawn_; }
-  /// Returns whether connections may use this secret. Returns false if the text is empty and the
-  /// job is not `insecure`.
+  /// Returns whether connections may use this secret. If the text is empty, they may use it only if
+  /// the job is `insecure`.
   bool is_good() const { return !text_.empty() || insecure_; }
   const std::string& text() const { return text_; }
 
@@ -67,19 +67,19 @@ class secret {
 
 namespace detail {
 
-/// Throws `crypto_failed` with the reason that OpenSSL gives for the failure of its function
-/// `call`.
+/// Throws `crypto_failed`. The error message names the OpenSSL operation `call`, which has failed,
+/// and contains the reason that OpenSSL gives.
 [[noreturn]] void raise_for_openssl(const char* call);
 
 /// Fills `size` bytes at `target` with random bytes from the system. Throws `crypto_failed` if the
 /// system provides none.
 void fill_random(void* target, std::size_t size);
 
-/// Returns the text of a new random secret of `secret::drawn_size` bytes.
+/// Generates a random secret and returns its text, which has `secret::drawn_size` characters.
 std::string draw_secret();
 
-/// The error code with which an operation has completed. Where `co_await operation` would throw an
-/// error, `co_await attempt(operation)` returns an `outcome` with the error code.
+/// The result of `co_await attempt(operation)`. If the operation fails, the result contains the
+/// error code. In contrast, `co_await operation` throws an error if the operation fails.
 struct outcome {
   std::error_code ec;
   explicit operator bool() const { return !ec; }
@@ -100,7 +100,7 @@ class attempt {
 /// Throws `crypto_failed` if OpenSSL cannot compute the hash.
 std::uint64_t hash_of(std::string_view text);
 
-/// Returns the bytes of an array as a buffer.
+/// Returns a buffer that refers to the byte array `array`.
 inline mutable_bytes as_mutable_bytes(auto& array) { return {array.data(), array.size()}; }
 
 /// Returns `address` as `host:port`, or "a local socket" if the port is 0.
@@ -112,8 +112,9 @@ namespace detail {
 
 enum class role : char { connects = 'C', accepts = 'A' };
 
-/// Returns the proof that the side `prover` sends. `connecting` and `accepting` are the HELLOs of
-/// the two sides. Throws `crypto_failed` if HMAC is not available.
+/// Returns the proof that the side `prover` sends in order to show that it knows the secret `key`.
+/// `connecting` and `accepting` are the HELLOs of the two sides. Throws `crypto_failed` if OpenSSL
+/// cannot compute the HMAC.
 proof_bytes make_proof(const secret& key, role prover, const hello_bytes& connecting,
                        const hello_bytes& accepting);
 
@@ -123,17 +124,18 @@ bool proofs_equal(const proof_bytes& a, const proof_bytes& b);
 /// Returns whether `address` is a loopback address, which only processes of this machine can reach.
 bool is_loopback(const boost::asio::ip::address& address);
 
-/// Returns the bytes of the HELLO `local` for one connection, with a new nonce and with the flag
-/// that says whether the user has given the secret `key`.
+/// Returns the bytes of the HELLO that this process sends on one connection. The HELLO is a copy of
+/// `local` with a new nonce. The flag `has_secret` says whether the user gave the secret `key`.
 hello_bytes prepare_hello(hello local, const secret& key);
 
-/// Returns the HELLO with which the accepting side answers the HELLO `peer`. The answer is `local`
-/// with the purpose of `peer`, unless the job or the wire version of `peer` differs. In that case
-/// the answer is a refusal, which does not disclose the job.
+/// Returns the HELLO with which the accepting side answers the HELLO `peer` of the connecting side.
+/// If `peer` and `local` have the same job and wire version, the answer is `local` with the purpose
+/// of `peer`. Otherwise the answer is a refusal, which does not disclose the job.
 hello hello_answer(const hello& peer, const hello& local);
 
-/// Throws if the HELLO of the peer is not compatible with the HELLO of this process. `address`
-/// names the peer in the error.
+/// Throws if `peer`, the HELLO of the peer, is not compatible with `local`, the HELLO of this
+/// process. Also throws if the user has given a secret to only one of the two processes. The error
+/// message contains `address`, the address of the peer.
 void check_compatible(const hello& local, const hello& peer, const secret& key,
                       const std::string& address);
 
@@ -150,13 +152,15 @@ task<hello> prove(stream& connection, const hello& local, const secret& key);
 
 /// Performs the accepting side of the handshake and returns the peer's HELLO. Afterwards both sides
 /// have proved that they know the secret, and the caller must call `give_verdict`. Throws if the
-/// peer does not complete the handshake. The error is `closed` if the peer disconnected before it
-/// sent anything, or after its HELLO. Such a peer may be a rank that exited, or that computed for
-/// so long that it missed the deadline of the handshake. The arguments must outlive the task.
+/// peer does not complete the handshake. The error is `closed` if the peer closes the connection
+/// before it sends anything, or if either side closes the connection after the peer has sent its
+/// HELLO. In both cases the peer may be a rank of this job. For example, the rank may have exited,
+/// or it may have computed for so long that it missed the deadline of the handshake. The arguments
+/// must outlive the task.
 task<hello> challenge(stream& connection, const hello& local, const secret& key);
 
-/// Sends the verdict of the accepting side. If `result` is `other_world`, `number` must be the size
-/// of the local world.
+/// Sends the verdict `result` to the connecting side. If it is `other_world`, `number` must be
+/// the size of the world of this process.
 task<> give_verdict(stream& connection, verdict result, std::int32_t number = 0);
 
 /// Waits for the verdict of the accepting side. Returns `accepted` or `duplicate`. For the other

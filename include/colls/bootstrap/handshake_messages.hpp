@@ -21,8 +21,8 @@ namespace colls {
 inline constexpr std::uint16_t wire_version = 5;
 
 /// The purpose of a connection. Connections between ranks and connections to the store (the
-/// key-value service through which ranks find each other) can share a port. The last two values
-/// occur only in answers and say why the connection is refused.
+/// key-value service through which ranks find each other) can share a port. The values `wrong_job`
+/// and `no_descriptor` occur only in answers and say why the accepting side refuses the connection.
 enum class connection_purpose : std::uint8_t {
   peer = 1,
   store,
@@ -30,7 +30,7 @@ enum class connection_purpose : std::uint8_t {
   no_descriptor,  // the accepting side has reached its limit on open files
 };
 
-/// Returns whether `purpose` is the reason for a refusal. Such a value occurs only in answers.
+/// Returns whether `purpose` is a reason for which the accepting side refuses a connection.
 constexpr bool is_refusal(connection_purpose purpose) {
   return purpose == connection_purpose::wrong_job || purpose == connection_purpose::no_descriptor;
 }
@@ -81,11 +81,11 @@ Number get_number(const std::byte* source) {
 }
 
 // Like the PNG signature, these bytes contain line ends. A transfer in text mode would change the
-// line ends and is thus detected.
+// line ends, and the receiver would then reject the message.
 inline constexpr unsigned char hello_magic[8] = {0x89, 'C', 'O', 'L', '\r', '\n', 0x1a, '\n'};
 
-// The number format of this machine. It must be equal on both sides, because payloads are not
-// converted.
+// The number format of this machine (byte order and floating-point format). Both sides of a
+// connection must have the same number format, because neither side converts payloads.
 inline constexpr std::uint8_t machine_format =
     (std::endian::native == std::endian::little ? 1 : 0) |
     (std::numeric_limits<float>::is_iec559 && std::numeric_limits<double>::is_iec559 ? 2 : 0);

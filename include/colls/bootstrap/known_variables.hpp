@@ -20,13 +20,14 @@ inline constexpr const char* known_variables[] = {
 /// Returns the Levenshtein distance between `a` and `b`, or 64 if `b` is longer than 64 characters.
 int edit_distance(const char* a, const char* b);
 
-/// Returns the known variable whose name is most similar to `name`, or null if none is similar.
+/// Returns the name of the known variable that is most similar to `name`. Returns null if the edit
+/// distance between `name` and every known name is greater than 3.
 const char* nearest_variable(const char* name);
 
 }  // namespace detail
 
-/// Logs a warning for each unknown `COLLS_*` variable in `environment`, and suggests the most
-/// similar known name. Returns the number of unknown variables.
+/// Logs a warning for each unknown `COLLS_*` variable in `environment`. If a known name is similar,
+/// the warning suggests this name. Returns the number of unknown variables.
 int warn_about_unknown_variables(char** environment);
 
 /// Logs a warning for each unknown `COLLS_*` variable in the environment of this process. Only the

@@ -3,8 +3,8 @@
 #pragma once
 
 // Functions that read a config from the environment variables of a launcher, such as torchrun,
-// mpirun or srun. If several launchers have set variables, those of the first in this order are
-// used: colls-run, torchrun, Open MPI, PMI, Slurm.
+// mpirun or srun. If several launchers have set variables, the functions use the variables of the
+// launcher that comes first in this list: colls-run, torchrun, Open MPI, PMI, Slurm.
 
 #include <colls/bootstrap/config.hpp>
 #include <colls/bootstrap/environment_variables.hpp>
@@ -22,8 +22,8 @@ class launcher_environment_reader {
  private:
   void read_common();
 
-  // Reads the rank and the size of the world from the variables named `rank` and `size`. Throws
-  // unless both variables are set.
+  // Reads the rank of this process and the size of the world from two environment variables.
+  // `rank` and `size` are the names of the variables. Throws if a variable is not set.
   void read_pair(const char* rank, const char* size);
 
   void read_colls();
@@ -35,12 +35,14 @@ class launcher_environment_reader {
 
   void read_slurm();
 
-  // Sets the address to the host in MASTER_ADDR and the port in COLLS_PORT or MASTER_PORT. Returns
-  // false if MASTER_ADDR is not set. Throws if only the port is missing.
+  // Sets the address of the store to the host in MASTER_ADDR and the port in COLLS_PORT or
+  // MASTER_PORT. Returns false if MASTER_ADDR is not set. Throws if MASTER_ADDR is set but the port
+  // is not.
   bool use_master();
 
-  // Sets the address to a file in a directory that only this user and the job `job` use. Called if
-  // all ranks run on one machine and the launcher gives no address.
+  // Sets the address of the store to a file. Only this user and the job `job` use the directory of
+  // the file. This function is called if all ranks run on one machine and the launcher gives no
+  // address.
   void use_own_file(std::string job);
 
   void check() const;
@@ -56,15 +58,17 @@ class launcher_environment_reader {
 /// Returns the original value of COLLS_SECRET even after a call of `hide_secret_from_children`.
 const char* process_variable(const char* name);
 /// Empties COLLS_SECRET in the environment, so that programs started by this process do not inherit
-/// the secret. During the call, other threads may read other variables, because these do not move
-/// in memory. Other threads must not change the environment during the call.
+/// the secret. During the call, other threads may read other variables, because the call does not
+/// move the entries of these variables in memory. Other threads must not change the environment
+/// during the call.
 void hide_secret_from_children();
 
 }  // namespace detail
 
-/// Returns the config that the launcher's variables describe, or the config of a world of one rank
-/// if there is no launcher. `lookup(name)` must return the value of the variable `name`, or null.
-/// If the variables are incomplete or contradictory, throws `join_failed` with their names.
+/// Returns the config that the variables of the launcher describe. If there is no launcher, returns
+/// the config of a world of one rank. `lookup(name)` must return the value of the variable `name`,
+/// or null if this variable is not set. Throws `join_failed` if the variables are incomplete or
+/// contradictory. The error message names these variables.
 template <class Lookup>
 config environment(const Lookup& lookup) {
   const auto call = [](void* context, const char* name) -> const char* {

@@ -46,8 +46,8 @@ COLLS_ONCE void hide_secret_from_children() {
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     if (std::strncmp(*entry, empty, size) != 0 || (*entry)[size] == 0) continue;
     hidden.texts.emplace_back(*entry + size);
-    // The entry is replaced in place, because other threads may be reading the environment.
-    // `unsetenv` would move the entries after this one.
+    // Other threads may be reading the environment, so this function replaces only this entry.
+    // `unsetenv` would move all entries after it.
     std::atomic_ref<char*>(*entry).store(empty, std::memory_order_release);
   }
 }
@@ -177,8 +177,9 @@ COLLS_ONCE void launcher_environment_reader::read_slurm() {
   cfg_.source = "Slurm's srun";
   const char* const tasks =
       env_.get("SLURM_STEP_NUM_TASKS") != nullptr ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
-  // Slurm sets these variables also in batch scripts and in shells of salloc, which are not ranks.
-  // In such a process SLURM_STEP_ID is not set or has more than 8 digits.
+  // Slurm sets SLURM_NTASKS not only in ranks that srun starts, but also in batch scripts and in
+  // the shells that salloc starts. In a batch script or such a shell, SLURM_STEP_ID is not set or
+  // has more than 8 digits.
   const std::string step = env_.text("SLURM_STEP_ID");
   const bool started = !step.empty() && step.size() < 9 && env_.get("SLURM_PROCID") != nullptr;
   if (!started) {
@@ -235,8 +236,8 @@ COLLS_ONCE void launcher_environment_reader::use_own_file(std::string job) {
   for (char& c : job) {
     if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.' && c != '-') c = '_';
   }
-  // The runtime directory is preferred to /tmp, because only this user can create directories in
-  // it. In /tmp, another user could create a directory with the job's name first.
+  // The file is in /run/user/<user id> if this user owns this directory, because only the owner can
+  // create directories there. In /tmp, another user could create the directory of this job first.
   const std::string user = std::to_string(::geteuid());
   const std::string runtime = "/run/user/" + user;
   const std::string parent = is_own_directory(runtime) ? runtime : "/tmp";

@@ -12,10 +12,11 @@
 
 namespace colls::detail {
 
-// The state that the server sends to a client. It says that the secret was generated (drawn), that
-// the user has given the secret, that the job has none, or that the server has no free descriptor.
-// The layout of the message is: magic (8 bytes), version (2 bytes), state (1 byte), 5 zero bytes,
-// and the text of a drawn secret (64 bytes).
+// The state in the message that the server sends to a client. The value `drawn` means that rank 0
+// has generated the secret, `given` that the user has given it, and `none` that the job has no
+// secret. The value `no_descriptor` means that the server has reached its limit on open files. The
+// layout of the message is: magic (8 bytes), version (2 bytes), state (1 byte), 5 zero bytes, and
+// the text of the secret if the state is `drawn` (64 bytes).
 enum class secret_state : std::uint8_t { drawn = 1, given, none, no_descriptor };
 inline constexpr char secret_magic[8] = {'c', 'o', 'l', 'l', 's', 'k', 'e', 'y'};
 
@@ -35,8 +36,9 @@ COLLS_ONCE local_secret_bytes write_local_secret(const secret& key) {
   return message;
 }
 
-// Returns the address at which a client on this machine reaches a listener. This is the address
-// `listening`, or a loopback address if `listening` stands for all addresses.
+// Returns the address at which a client on this machine reaches a listener that is bound to
+// `listening`. If `listening` is the wildcard address (0.0.0.0 or ::), returns the loopback address
+// with the same port. Otherwise returns `listening`.
 COLLS_ONCE endpoint dialled_address(const endpoint& listening) {
   if (!listening.address().is_unspecified()) return listening;
   const auto loopback = listening.address().is_v6()
@@ -142,8 +144,8 @@ COLLS_ONCE std::error_code local_secret_server::listen(const listener& store) {
 }
 
 COLLS_ONCE void local_secret_server::ready(std::uint32_t) {
-  // The number of connections per call is bounded, so that a flood of connections does not keep the
-  // thread from its other work.
+  // Each call accepts at most 64 connections. Without this limit, clients that connect all the time
+  // could keep this thread from its other work.
   for (int accepted = 0; accepted < 64; ++accepted) {
     detail::descriptor client = local_.accept();
     if (!client) {
@@ -159,7 +161,8 @@ COLLS_ONCE void local_secret_server::refuse() {
   const local_secret_bytes message =
       detail::write_local_secret_state(detail::secret_state::no_descriptor);
   spare_.refuse(local_, [&](int client) {
-    // A failure to send is ignored, because the client then finds the connection closed.
+    // The result is ignored. If `send` fails, the client gets no message, but notices that this
+    // process has closed the connection.
     (void)::send(client, message.data(), message.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   });
   pause(100 * milliseconds);
@@ -176,8 +179,8 @@ COLLS_ONCE void local_secret_server::answer(detail::descriptor client) {
     return;
   }
   local_secret_bytes message = detail::write_local_secret(key_);
-  // The send buffer of a new connection has room for the message. If sending fails nevertheless,
-  // the client tries again.
+  // The send buffer of a new connection has room for the whole message, so `send` need not wait. If
+  // it fails nevertheless, this function closes the connection, and the client connects again.
   const ssize_t sent =
       ::send(client.get(), message.data(), message.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   ::OPENSSL_cleanse(message.data(), message.size());

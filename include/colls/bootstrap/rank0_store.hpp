@@ -3,7 +3,8 @@
 #pragma once
 
 // Functions with which rank 0 opens the store (the key-value service through which ranks find each
-// other) if the launcher does not host one, and the error for ranks that do not join.
+// other). Rank 0 opens it only if the launcher does not host one. This file also contains the
+// function that describes the error if ranks do not join.
 
 #include <colls/bootstrap/dial.hpp>
 
@@ -30,8 +31,8 @@ inline bool is_loopback(const std::string& host) {
         rank, address.c_str());
 }
 
-/// Returns the local address from which the system sends packets to other networks. Throws if there
-/// is none.
+/// Returns the local address from which this host sends packets to other networks. Throws if the
+/// host has no such address.
 inline boost::asio::ip::address default_address() {
   for (const char* outside : {"198.51.100.1", "2001:db8::1"}) {
     const auto local = source_address_for({boost::asio::ip::make_address(outside), 9});
@@ -50,7 +51,7 @@ inline void draw_secret_for_loopback(secret& key,
 }
 
 /// Returns a text that explains why rank 0 could not listen at `address`. Returns an empty string
-/// if there is nothing to add to the error `ec`.
+/// if the error `ec` needs no explanation.
 inline std::string explain_listen_error(const store_server& server, const endpoint& address,
                                         std::error_code ec) {
   if (ec == std::errc::address_not_available) {
@@ -62,10 +63,11 @@ inline std::string explain_listen_error(const store_server& server, const endpoi
          (user < 0 ? ")" : ", belongs to user " + std::to_string(user) + ")");
 }
 
-/// Opens the store on rank 0 and returns its server. Uses the socket `cfg.store_fd` if there is
-/// one. Otherwise listens at the first port that no other program uses at any address of the host.
-/// Thus no rank can connect to another program by mistake. If `key` is empty and the store is
-/// reached only at loopback addresses, sets `key` to a generated secret. The arguments must outlive
+/// Opens the store on rank 0 and returns its server. If `cfg.store_fd` is a socket, the server
+/// accepts connections on this socket. Otherwise the server listens at the addresses of the host
+/// `address.host`. It skips a port if another program uses this port at one of these addresses,
+/// because a rank could then connect to that program by mistake. If `key` is empty and the store
+/// listens only at loopback addresses, sets `key` to a generated secret. The arguments must outlive
 /// the task.
 inline task<std::shared_ptr<store_server>> host_store(engine& driver, const config& cfg,
                                                       const store_address& address,
@@ -92,8 +94,8 @@ inline task<std::shared_ptr<store_server>> host_store(engine& driver, const conf
   }
   draw_secret_for_loopback(key, addresses);
   auto server = std::make_shared<store_server>(driver, local, key);
-  // The attempts to listen are repeated for up to 2 s, because a job that has just ended may take a
-  // moment to release its port.
+  // Rank 0 tries to listen for up to 2 s, because a job that has just ended may need a moment to
+  // release its port.
   const time_point retry_until = std::min(deadline, driver.now() + 2 * seconds);
   endpoint refused;
   for (std::error_code last;;) {
@@ -135,11 +137,11 @@ inline std::string format_ranks(const std::vector<int>& ranks) {
   return ranks.size() > 16 ? text + " and " + std::to_string(ranks.size() - 16) + " more" : text;
 }
 
-/// Returns the error of a rank that has waited in vain for other ranks. `waited` is the time since
-/// the wait began. `present` has one character for each rank, which is '0' if the rank is
-/// missing. `on_loopback` says whether this rank reaches the store at a loopback address.
-/// `accept_error` is the reason why this process could not accept connections, or empty if it
-/// could.
+/// Returns the error that this rank throws after it has waited in vain for other ranks. `waited` is
+/// the time since the wait began. `present` has one character for each rank, and this character is
+/// '0' if the rank is missing. `on_loopback` says whether this rank reaches the store at a loopback
+/// address. `accept_error` is the reason why this process could not accept connections. It is empty
+/// if this process could accept connections.
 inline failure missing_ranks_failure(const config& cfg, const std::string& present,
                                      time_point waited, bool on_loopback,
                                      const std::string& accept_error) {

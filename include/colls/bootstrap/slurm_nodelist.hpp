@@ -66,9 +66,9 @@ inline std::vector<std::string> expand_nodelist(const std::string& list, std::si
   return hosts;
 }
 
-/// Returns the number of tasks on the node with index `node` according to a list such as `2(x3),1`,
-/// which stands for three nodes with 2 tasks each and one node with 1. Returns -1 if the list is
-/// malformed or has no such node.
+/// Returns the number of tasks on the node with the index `node`. `text` is a list such as
+/// `2(x3),1`, which means three nodes with 2 tasks each and one node with 1 task. Returns -1 if
+/// the list is malformed or has no such node.
 inline int tasks_on_node(const std::string& text, int node) {
   const char* position = text.c_str();
   const auto take_number = [&position] {

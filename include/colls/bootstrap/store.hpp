@@ -21,8 +21,9 @@ namespace colls {
 /// the world cannot form.
 class failure_listener {
  public:
-  /// Handles the failure `report` of the rank `rank`. Called while the engine (the event loop)
-  /// polls, or by `store::listen_for_failures`. Must not destroy the store.
+  /// Handles the failure `report` of the rank `rank`. The store calls this function when the engine
+  /// (the event loop) polls, or within `store::listen_for_failures`. The function must not destroy
+  /// the store.
   virtual void rank_failed(int rank, const reported_failure& report) = 0;
 
  protected:
@@ -30,9 +31,9 @@ class failure_listener {
 };
 
 /// A key-value store that all processes of a job share. Several calls may be awaited concurrently,
-/// and every call copies its arguments. A call throws `errc::timeout` after the deadline,
-/// `errc::unreachable` if the connection to the store is lost, and `errc::invalid_argument` if a
-/// key or a value exceeds the limits.
+/// and every call copies its arguments. A call throws `errc::timeout` if it does not complete by
+/// its deadline, and `errc::unreachable` if the connection to the store is lost. A call throws
+/// `errc::invalid_argument` if a key, a value or the whole store would exceed its limit.
 class store {
  public:
   static constexpr std::size_t max_key_size = std::size_t{8} << 10;
@@ -72,20 +73,22 @@ class store {
     return do_check({keys.begin(), keys.end()}, deadline);
   }
 
-  /// Announces to all processes that the rank `reason.culprit` has failed or, if `reason.culprit`
-  /// is -1, that the world cannot form. Does nothing if the store does not distribute failures.
+  /// Sends `reason` to the store, which announces it to all processes of the job. `reason` says
+  /// that the rank `reason.culprit` has failed, that the world cannot form (culprit -1), or that a
+  /// communicator was revoked. The function does nothing in a store that cannot announce failures.
   virtual task<> report_failure(failure reason, time_point deadline) {
     (void)reason;
     (void)deadline;
     co_return;
   }
-  /// Sets the listener for failures, or removes it if the argument is null. All earlier failures
-  /// are reported to a new listener immediately.
+  /// Sets the listener for failures, or removes it if the argument is null. Immediately reports to
+  /// a new listener all failures that the store has already announced.
   virtual void listen_for_failures(failure_listener*) {}
-  /// Returns whether there is unread input from the store, which may announce a failure.
+  /// Returns whether the store has sent data that this process has not read yet. Such data may
+  /// announce a failure.
   virtual bool has_unread() const { return false; }
-  /// Says goodbye to the store, so that this process does not count as failed when its connection
-  /// closes. No other function may be called afterwards.
+  /// Tells the store that this process leaves. When the connection closes, the store then does not
+  /// report this process as failed. After `leave`, no other function may be called.
   virtual task<> leave(time_point deadline) {
     (void)deadline;
     co_return;
@@ -103,8 +106,8 @@ class store {
 
 namespace detail {
 
-/// Awaits `work`. Returns true if it completes, and false if it throws `timeout`. Any other error
-/// is passed to the caller.
+/// Awaits `work`. Returns true if `work` completes, and false if `work` throws `timeout`. Rethrows
+/// any other error.
 inline task<bool> ends_in_time(task<> work) {
   bool late = false;
   try {
@@ -122,11 +125,11 @@ inline std::int64_t wrapping_add(std::int64_t value, std::int64_t amount) {
                                    static_cast<std::uint64_t>(amount));
 }
 
-/// The keys and values of a store, and the waiters for missing keys.
+/// The keys and values of a store, and the objects that wait for keys that do not exist yet.
 class store_table {
  public:
-  /// A waiter for keys that do not exist yet. The table calls `ready` once, when the last of these
-  /// keys is set.
+  /// An object that waits for keys that do not exist yet. The table calls `ready` once, as soon as
+  /// all these keys exist.
   class waiter {
    public:
     virtual void ready() = 0;
@@ -151,8 +154,8 @@ class store_table {
     bytes_ -= entry->second.size();
     entry->second = std::move(value);
     if (!is_new) return;
-    // `ready` may start another wait, so the waiters are removed from the list before `ready` is
-    // called.
+    // A call of `ready` may start another wait, which changes `waiting_`. Therefore the loop over
+    // `waiting_` must end before the first call of `ready`.
     const auto range = waiting_.equal_range(key);
     std::vector<waiter*> ready;
     for (auto it = range.first; it != range.second; ++it) {
@@ -185,8 +188,8 @@ class store_table {
     return present;
   }
 
-  /// Registers `target` as a waiter for those of `keys` that do not exist. Returns true, and
-  /// registers nothing, if all keys exist.
+  /// Makes `target` wait until all `keys` exist, and returns false. If all keys already exist,
+  /// returns true and does not call `ready`.
   bool wait(waiter& target, const std::vector<std::string>& keys) {
     target.missing_ = 0;
     for (const std::string& key : keys) {

@@ -42,9 +42,10 @@ struct store_frame {
   std::int64_t number = 0;
 };
 
-/// The size of the two checksums that follow the header if the connecting side has requested
-/// checksums in its HELLO (the first message of the handshake). The first checksum covers the key
-/// and the value. The second one covers the header and the first checksum.
+/// The size in bytes of the two checksums that follow the header of a frame. Frames have checksums
+/// only if the connecting side has requested them in its HELLO (the first message of the
+/// handshake). The first checksum covers the key and the value. The second one covers the header
+/// and the first checksum.
 inline constexpr std::size_t store_checksums_size = 8;
 
 inline std::uint32_t payload_checksum(std::string_view key, std::string_view value) {
@@ -90,14 +91,15 @@ inline std::optional<store_frame> parse_store_frame(std::span<const std::byte> b
   return known && fits ? std::optional(result) : std::nullopt;
 }
 
-/// A received header, and the checksum of the key and the value that follow it.
+/// The header of a received frame and, if the frame has checksums, the received checksum of its key
+/// and its value.
 struct received_frame {
   store_frame frame;
   std::uint32_t checksum = 0;
   bool has_checksums = false;
 
-  /// Returns whether the checksum matches `key` and `value`. Returns true if the frame has no
-  /// checksums.
+  /// Returns whether the received checksum is the checksum of `key` and `value`. If the frame has
+  /// no checksums, returns true.
   bool matches(std::string_view key, std::string_view value) const {
     return !has_checksums || checksum == payload_checksum(key, value);
   }
@@ -175,9 +177,9 @@ inline task<outcome> read_frame_header(stream& connection, bool has_checksums,
   co_return outcome{};
 }
 
-/// Reads `size` bytes into `result`. The string grows only as bytes arrive, so that a peer cannot
-/// exhaust the memory by announcing a large size. The outcome is the error of the connection if
-/// reading fails.
+/// Reads `size` bytes into `result`. Allocates memory in small steps while bytes arrive. Otherwise
+/// a peer could exhaust the memory of this process by announcing a large size and sending nothing.
+/// If reading fails, the outcome is the error of the connection.
 inline task<outcome> read_string(stream& connection, std::string& result, std::size_t size) {
   constexpr std::size_t piece = std::size_t{64} << 10;
   result.clear();

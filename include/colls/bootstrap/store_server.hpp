@@ -16,9 +16,10 @@
 
 namespace colls {
 
-/// The server of the store of one world. If the connection of a rank closes without a goodbye, the
-/// server announces to all other ranks that this rank has failed. No client can make the server
-/// fail.
+/// The server of the store of one world. If the connection of a rank closes and the rank has not
+/// sent a goodbye (the message that a rank sends before it leaves), the server announces to all
+/// other ranks that this rank has failed. Invalid or excessively large requests of a client do not
+/// make the server fail.
 class store_server final : authenticating_listener::handler, engine::source {
  public:
   /// Creates a server that does not listen yet. `local` must contain the job, the size of the
@@ -29,20 +30,21 @@ class store_server final : authenticating_listener::handler, engine::source {
   ~store_server();
 
   /// Listens at `address`. If the port is 0, the system chooses one. May be called for several
-  /// addresses. If `address` is a loopback address or stands for all addresses, also opens the
-  /// local socket that distributes the secret. Returns a failure to open this socket only if the
-  /// secret was generated, because ranks can obtain a generated secret only through this socket.
+  /// addresses. If `address` is a loopback or wildcard address, also opens a local (AF_UNIX) socket
+  /// that gives a generated secret to the ranks of this machine. If this socket cannot be opened
+  /// and the secret was generated, returns the error. If the secret was not generated, ranks do not
+  /// need the socket, and the error is ignored.
   std::error_code listen(const endpoint& address);
-  /// Takes ownership of a socket that already listens, and accepts connections on it. Otherwise
-  /// works like `listen`.
+  /// Takes ownership of `socket`, which must already listen, and accepts connections on it. Opens
+  /// the local socket, and returns errors, under the same conditions as `listen`.
   std::error_code adopt(int socket);
 
-  /// Returns whether the last call of `listen` or `adopt` failed because the local socket could not
-  /// be opened.
+  /// Returns whether the last call of `listen` or `adopt` failed because it could not open the
+  /// local socket.
   bool lacks_local_socket() const { return lacks_local_socket_; }
 
   bool is_open() const { return !listening_.empty(); }
-  /// Returns the first listening address.
+  /// Returns the first address at which the server listens. The server must be open.
   endpoint local() const { return listening_.front()->socket.local(); }
   /// Returns the number of ranks that have joined and have neither left nor failed.
   int present() const { return present_; }
@@ -50,24 +52,25 @@ class store_server final : authenticating_listener::handler, engine::source {
   bool has_joined(int rank) const { return ranks_.contains(rank); }
   int pending_count() const;
   std::uint64_t rejected_count() const;
-  /// If this process failed to accept a connection in the last 10 s, returns the reason. Otherwise
-  /// returns an empty string.
+  /// Returns the text of an error that has prevented this process from accepting a connection in
+  /// the last 10 s. Returns an empty string if there was no such error.
   std::string accept_error() const;
 
-  /// Returns the number of bytes that are still to be sent to clients.
+  /// Returns the number of bytes that the server has not sent to its clients yet.
   std::size_t unsent_bytes() const;
 
-  /// Announces a failure to all current and later clients. `report` says that its culprit has
-  /// failed, that the world cannot form (culprit -1), or that a communicator was revoked. Later
-  /// reports of the same failure are ignored.
+  /// Sends `report` to all clients, and also to each client that connects after this call. `report`
+  /// says that its culprit has failed, that the world cannot form (culprit -1), or that a
+  /// communicator was revoked. Does nothing if the server has already announced this failure.
   void announce_failure(const reported_failure& report);
   void announce_failure(int rank, std::string_view reason);
 
   /// Waits until every rank that has joined has left or failed, or until the deadline.
   task<> drain(time_point deadline);
 
-  /// Stops listening and closes all connections. Tells the clients that the server leaves, so that
-  /// they do not regard the server as failed.
+  /// Stops listening. Sends the frame `bye` to each client and closes the connection. The frame
+  /// tells the client that the server has not failed. A connection on which a write is in progress
+  /// gets no frame and stays open.
   void close();
 
  private:
@@ -133,12 +136,12 @@ class store_server final : authenticating_listener::handler, engine::source {
 
   task<> serve_client(client_ptr peer);
 
-  // Serves the requests of `peer` until the connection closes or a damaged frame arrives, and
-  // returns the error code. Throws `protocol_error` if a request is invalid. The caller must keep
-  // the client alive.
+  // Handles the requests of `peer` one after the other. When reading fails or a frame has a wrong
+  // checksum, returns the error code. Throws `protocol_error` if a request is invalid. `peer` must
+  // outlive the task.
   task<detail::outcome> serve_requests(client& peer);
 
-  // Sends the frame `bye` and waits until the client closes the connection, but for at most 1 s.
+  // Sends the frame `bye`. Then waits up to 1 s for the client to close the connection.
   task<> end_after_error(client& peer);
 
   void handle_request(client& peer, const frame& request, const std::string& key,
@@ -149,21 +152,22 @@ class store_server final : authenticating_listener::handler, engine::source {
   pending_wait& wait_for(client& peer, std::uint32_t id, const std::vector<std::string>& keys);
   void forget(client& peer, std::uint32_t id);
 
-  // Reserves memory in `failures_` for a failure of each client, so that announcing these failures
-  // needs no further memory.
+  // Reserves enough memory in `failures_` for the failure of every client. `announce_failure` can
+  // then add these failures even if memory is short.
   void reserve_failures();
-  // Sends to a client the failures that it has not received yet. If memory is short, the next sweep
-  // (a periodic call by the engine) tries again.
+  // Sends to `peer` all known failures that the server has not sent to it yet. If an allocation
+  // fails, the next call of `sweep` tries again. The engine calls `sweep` periodically.
   void send_failures(client& peer);
 
-  // Called when all keys of the wait `it` exist. Schedules the reply. The value is copied into the
-  // reply only after the previous replies were sent, so that replies do not accumulate in memory.
+  // Called when all keys that the request `it` waits for exist. Marks the request as ready, so that
+  // `flush` sends the reply. `flush` copies the value only when the client has little unsent
+  // output. Otherwise the replies to many requests could exhaust the memory.
   void keys_ready(pending_wait& it);
 
   void reply(client& peer, const frame& header, std::string_view value);
 
-  // Starts to write the output of a client, unless a write is in progress. If memory is short, the
-  // next sweep tries again.
+  // Starts to write the output of `peer`, unless a write is in progress. If an allocation fails,
+  // the next call of `sweep` tries again. The engine calls `sweep` periodically.
   void start_flush(client& peer);
   task<> flush(client_ptr peer);
   void reply_ready(client& peer);

@@ -125,7 +125,7 @@ COLLS_ONCE void store_server::close() {
     last.clear();
     detail::append_frame(last, {.op = frame::opcode::bye}, {}, {}, it->info.checksum);
     const detail::descriptor socket = it->connection->release();
-    // A failure to send is ignored, because the client has then already closed the connection.
+    // An error of `send` is ignored, because the connection is closed in any case.
     [[maybe_unused]] const auto ignored =
         ::send(socket.get(), last.data(), last.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   }
@@ -259,8 +259,8 @@ COLLS_ONCE task<detail::outcome> store_server::serve_requests(client& peer) {
 COLLS_ONCE task<> store_server::end_after_error(client& peer) {
   reply(peer, {.op = frame::opcode::bye}, {});
   peer.connection->set_deadline(engine_.now() + seconds);
-  // Closing a connection with unread input resets the connection, and the frame `bye` could be
-  // lost. Therefore the rest of the input is read first.
+  // The caller closes the connection. If there were unread input, the system would then reset the
+  // connection, and the frame `bye` could be lost. Therefore this loop first reads all input.
   std::array<std::byte, 4096> rest{};
   for (detail::outcome more; more;) {
     std::size_t some = 0;
@@ -394,7 +394,8 @@ COLLS_ONCE void store_server::reply_ready(client& peer) {
       peer.waits.erase(id);
     }
   } catch (const std::bad_alloc&) {
-    // Memory is short. The next sweep sends the remaining replies.
+    // An allocation has failed. The engine calls `sweep` periodically, and the next call tries
+    // again to send the remaining replies.
   }
 }
 

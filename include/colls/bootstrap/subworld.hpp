@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Functions that form a subworld: a new world of some ranks of an existing world. The caller
-// exchanges the addresses of these ranks, so a subworld needs no store (key-value service).
+// Functions that form a subworld, which is a new world of some ranks of an existing world. The
+// caller of these functions exchanges the addresses of these ranks. Therefore a subworld needs no
+// store (key-value service).
 
 #include <colls/base/fingerprint.hpp>
 #include <colls/bootstrap/world_info.hpp>
@@ -15,18 +16,19 @@
 
 namespace colls::subworld {
 
-/// The information that each rank of the subworld sends to the other ranks: its listening address
-/// and its node (the group of ranks with which it can connect by local sockets).
+/// The information that each rank of the subworld sends to the other ranks of the subworld: its
+/// listening address and its node. A node is a group of ranks that can connect to each other
+/// through local (AF_UNIX) sockets.
 struct rank_entry {
   char address[48] = {};
   std::int32_t port = 0;
   std::int32_t node = 0;
 };
 
-/// Returns the incomplete `world_info` of this process, which is rank `rank` of `size` in the
-/// subworld. Opens the listeners, and writes their address and the node of this process to `local`.
-/// The caller must send `local` to the other ranks and then pass the entries of all ranks to
-/// `complete`.
+/// Creates the `world_info` of this process for the subworld, in which this process is rank `rank`
+/// of `size`. Opens the listeners, and writes the address of the TCP listener and the node of this
+/// process to `local`. The caller must send `local` to the other ranks of the subworld, receive
+/// their entries, and pass the entries of all ranks to `complete`.
 inline std::shared_ptr<world_info> prepare(const world_info& parent, int rank, int size,
                                            rank_entry& local) {
   auto info = std::make_shared<world_info>();
@@ -50,8 +52,8 @@ inline std::shared_ptr<world_info> prepare(const world_info& parent, int rank, i
   return info;
 }
 
-/// Completes `info` with the entries of all ranks of the subworld, in the order of the ranks.
-/// Throws `protocol_error` if an entry is invalid.
+/// Adds the addresses and nodes of all ranks of the subworld to `info`. `entries` must contain the
+/// entry of each rank, in the order of the ranks. Throws `protocol_error` if an entry is invalid.
 inline void complete(world_info& info, const std::vector<rank_entry>& entries) {
   info.node_of.clear();
   for (rank_entry entry : entries) {

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The client of the TCP store: one connection with any number of outstanding requests.
+// The client of the TCP store. The client uses one connection, on which any number of requests can
+// be outstanding.
 
 #include <colls/bootstrap/store_server.hpp>
 
@@ -13,9 +14,10 @@ namespace colls {
 /// the client also reports that rank's failure to the failure listener.
 class tcp_store final : public store, engine::source {
  public:
-  /// Creates a client on `connection`, which the server must have accepted in the handshake.
-  /// `default_timeout` applies to requests without a deadline. `has_checksums` says whether this
-  /// side has requested checksums in its HELLO, the first message of the handshake.
+  /// Creates a client that uses `connection`. The handshake must be complete, and the server must
+  /// have accepted this process. `server` is the HELLO (the first message of the handshake) of the
+  /// server. `default_timeout` applies to requests without a deadline. `has_checksums` says whether
+  /// this process has requested checksums in its own HELLO.
   tcp_store(std::unique_ptr<stream> connection, const hello& server, time_point default_timeout,
             bool has_checksums = false);
   tcp_store(const tcp_store&) = delete;
@@ -29,8 +31,8 @@ class tcp_store final : public store, engine::source {
   int server_rank() const { return server_.rank; }
   bool is_lost() const { return loss_.has_value(); }
 
-  /// Makes all outstanding and later requests fail with `reason`. Afterwards only `leave` can be
-  /// called.
+  /// Makes all outstanding requests fail with `reason`. All later requests also fail with `reason`,
+  /// except the goodbye that `leave` sends.
   void interrupt(const failure& reason);
 
   task<> report_failure(failure reason, time_point deadline) override;
@@ -46,7 +48,7 @@ class tcp_store final : public store, engine::source {
     std::int64_t number = 0;
   };
 
-  // An outstanding request. The object is a local variable of the coroutine `call`.
+  // An outstanding request. Each request is a local variable of the coroutine function `call`.
   class request {
    public:
     request(tcp_store& owner, std::uint32_t id, frame::opcode op, time_point deadline)
@@ -108,14 +110,14 @@ class tcp_store final : public store, engine::source {
 
   void send(const frame& header, std::string_view key, std::string_view value);
 
-  // Tells the server that the reply to a request is no longer needed.
+  // Tells the server that this client no longer needs the reply to the request `id`.
   void forget(std::uint32_t id);
 
   task<> flush();
 
   task<> read_loop();
-  // Reads and handles frames until the connection closes or fails. Then makes all requests fail
-  // with the reason.
+  // Reads frames from the server and handles them. When reading fails or a frame is invalid, makes
+  // all outstanding and later requests fail with an error that contains the reason.
   task<> read_frames();
 
   // Handles a frame from the server. Returns false if the frame is invalid.

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Implementation of tcp_store.hpp: sending requests and reading replies.
+// Implementation of tcp_store.hpp: sends requests to the store and reads its replies.
 
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/tcp_store.hpp>
@@ -32,7 +32,7 @@ COLLS_ONCE tcp_store::~tcp_store() {
   std::string last;
   detail::append_frame(last, {.op = frame::opcode::goodbye}, {}, {}, has_checksums_);
   const detail::descriptor socket = connection_->release();
-  // A failure to send is ignored, because the server has then already closed the connection.
+  // An error of `send` is ignored, because the connection is closed in any case.
   [[maybe_unused]] const auto ignored =
       ::send(socket.get(), last.data(), last.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
 }

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// world_info: what a rank knows about its world after bootstrap. A node is a group of ranks that
-// can connect to each other by local sockets. A machine may have several nodes, such as containers.
+// world_info: the information that a rank has about its world after bootstrap. A node is a group of
+// ranks that can connect to each other through local (AF_UNIX) sockets. A machine that runs several
+// containers may have several nodes.
 
 #include <colls/bootstrap/handshake.hpp>
 #include <colls/bootstrap/store.hpp>
@@ -40,8 +41,9 @@ struct world_info {
   secret key;
   std::uint64_t job = 0;
   config cfg;
-  /// The listening addresses of all ranks. Empty in a large world, where ranks look up addresses in
-  /// the store.
+  /// The listening addresses of all ranks. If a world was formed through a store and has more than
+  /// `max_address_book_size` ranks, this member is empty, and the ranks look up addresses in the
+  /// store.
   std::vector<endpoint> address_book;
 
   /// Computes `node`, `local_rank`, `local_size` and `ranks_on_machine` from `node_of` and
@@ -51,11 +53,13 @@ struct world_info {
   int cores() const;
   /// Returns whether this machine has more ranks than cores.
   bool is_oversubscribed() const { return ranks_on_machine > cores(); }
-  /// Returns the smallest number of cores that any node of the world has. Nodes on one machine
-  /// share the cores of the machine in proportion to their numbers of ranks. The result is equal on
-  /// all ranks, and 0 if the cores of some machine are unknown.
+  /// Returns the number of cores of the node that has the fewest cores. If a machine has several
+  /// nodes, each node counts as having a share of the machine's cores in proportion to its number
+  /// of ranks. Returns 0 if the number of cores is unknown for at least one machine. The result is
+  /// the same on all ranks.
   int min_node_cores() const;
-  /// Returns whether the ranks of a node share memory. The result is equal on all ranks.
+  /// Returns whether ranks on the same node communicate through shared memory. The result is the
+  /// same on all ranks.
   bool shares_memory() const { return !(cfg.transport == "tcp"); }
   /// Opens the peer listener and, if ranks share memory, the local listener. Returns the error if
   /// the peer listener cannot be opened. If only the local listener cannot be opened, logs a
@@ -104,12 +108,13 @@ struct rank_info {
   static rank_info of_this_process();
   /// Returns an identifier of the machine. Ranks with equal identifiers run on the same machine.
   const std::string& machine() const { return boot != "-" ? boot : host; }
-  /// Returns an identifier of the node. Ranks with equal identifiers can connect by local sockets.
+  /// Returns an identifier of the node. Ranks with equal identifiers can connect to each other
+  /// through local (AF_UNIX) sockets.
   std::string host_id() const;
 };
 
-/// The size of the largest world in which every rank has the addresses of all ranks. The ranks of
-/// such a world do not depend on the store after bootstrap.
+/// The maximum size of a world in which every rank receives the addresses of all ranks during
+/// bootstrap. After bootstrap, the ranks of such a world do not depend on the store.
 inline constexpr std::size_t max_address_book_size = 1024;
 
 /// Returns the text with which rank 0 describes the world to the other ranks. The text has one line
@@ -122,8 +127,8 @@ bool parse_world_info(const std::string& text, world_info& result);
 
 }  // namespace detail
 
-/// Leaves the world and says goodbye to the store. The rank that hosts the store waits until all
-/// other ranks have said goodbye or failed, or until the deadline.
+/// Tells the store that this rank leaves the world. If this rank hosts the store, also waits until
+/// every other rank has left or failed, or until `deadline` has passed.
 task<> leave(world_info& info, time_point deadline);
 
 }  // namespace colls

@@ -108,8 +108,8 @@ COLLS_ONCE bool parse_world_info(const std::string& text, world_info& result) {
     boost::system::error_code invalid;
     const auto numeric = boost::asio::ip::make_address(address, invalid);
     const bool has_address = fields == 5 && !invalid && port > 0 && port <= 65535;
-    // Nodes and machines are numbered in the order of their first ranks, so a new node or machine
-    // has the next number.
+    // The text numbers nodes and machines in the order in which they first occur. Therefore a new
+    // node has the number `nodes`, and a new machine has the number `machines`.
     const auto nodes = static_cast<int>(result.machine_of.size());
     const auto machines = static_cast<int>(result.cores_of.size());
     if (node < 0 || node > nodes || machine < 0 || machine > machines || cores < 0 ||
@@ -165,8 +165,9 @@ COLLS_ONCE int world_info::min_node_cores() const {
     if (on_node[n] == 0) continue;  // the node has no rank of this world
     const auto machine = static_cast<std::size_t>(machine_of[n]);
     if (cores_of[machine] == 0) return 0;
-    // The node's share of the machine's cores is rounded down. The share is then less than the
-    // number of ranks of the node if and only if the machine has more ranks than cores.
+    // Nodes on one machine share its cores in proportion to their numbers of ranks. A node's share
+    // is rounded down. Therefore the share is less than the node's number of ranks if and only if
+    // the machine has more ranks than cores.
     const auto share = std::int64_t{cores_of[machine]} * on_node[n] / on_machine[machine];
     least = std::min(least, std::max(static_cast<int>(share), 1));
   }

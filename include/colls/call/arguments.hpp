@@ -57,27 +57,28 @@ concept contiguous = requires(Range& data) {
 template <class Range>
 using pointee = std::remove_pointer_t<decltype(std::data(std::declval<Range&>()))>;
 
-/// Satisfied if `T`, the type of an argument passed by value, is a contiguous range or a pointer
-/// (such as an array that has decayed). Tells a buffer from a reduction operation where a call
-/// accepts both.
+/// Satisfied if `T`, the type of an argument passed by value, is a contiguous range or a pointer to
+/// data, such as an array that has decayed. Some calls accept either a buffer or a reduction
+/// operation as an argument. They use this concept to recognise a buffer.
 template <class T>
 concept is_buffer_as_value =
     contiguous<T> || (std::is_pointer_v<T> && !std::is_function_v<std::remove_pointer_t<T>>);
 
-/// Satisfied by lvalues, and by temporaries that do not own their elements, such as a std::span. A
-/// temporary that owns its elements would be destroyed before the operation completes.
+/// Satisfied by lvalues, and by temporaries that do not own their elements, such as a std::span.
+/// Not satisfied by a temporary that owns its elements, because the elements would be destroyed
+/// before the operation completes.
 template <class Range>
 concept outlives_the_call = std::is_lvalue_reference_v<Range> ||
                             std::ranges::enable_borrowed_range<std::remove_cvref_t<Range>>;
 
 }  // namespace detail
 
-/// Data that a call can read, which is any contiguous range. The element type of the range has to
-/// be a `supported_type`.
+/// A range that a call can read. Any contiguous range satisfies this concept. A call also requires
+/// that the element type is a `supported_type`.
 template <class Range>
 concept readable_range = detail::contiguous<std::remove_reference_t<Range>>;
 
-/// Data that a call can write, which is a contiguous range whose elements are not const.
+/// A range that a call can write: a contiguous range whose elements are not const.
 template <class Range>
 concept writable_range =
     readable_range<Range> && !std::is_const_v<detail::pointee<std::remove_reference_t<Range>>>;
@@ -106,8 +107,8 @@ constexpr void check_range() {
       "copyable struct that is no pointer, range or span");
 }
 
-/// Returns `data` as a buffer without an element type. Also removes const, which is safe because
-/// algorithms never write to an input.
+/// Returns `data` as an `any_buffer`, which has no element type. Removes const from the elements.
+/// This is safe because algorithms never write to an input.
 template <class Memory = host_memory, class Range>
 any_buffer to_any_buffer(Range&& data) {
   check_range<Memory, Range&&>();
@@ -119,8 +120,9 @@ any_buffer to_any_buffer(none_t) {
   return {};
 }
 
-/// Returns a marker for a buffer that a call cannot use. `checks::check_size` turns the marker into
-/// an error with the text `reason`. `reason` must be one of the texts in `checks::refuse_buffer`.
+/// Returns a special `any_buffer` that replaces a buffer that a call cannot use.
+/// `checks::check_size` recognises this value and records a problem with the text `reason`.
+/// `reason` must be one of the texts in `checks::refuse_buffer`.
 inline any_buffer unusable_buffer(const char* reason) {
   return {const_cast<char*>(reason), SIZE_MAX, 1};
 }
@@ -140,7 +142,7 @@ inline constexpr char unaligned_memory[] =
 template <class Range>
 inline constexpr bool is_none = std::is_same_v<std::remove_cvref_t<Range>, none_t>;
 
-/// Returns whether two buffers overlap without consisting of exactly the same bytes.
+/// Returns whether the memory of `a` and the memory of `b` overlap but are not identical.
 inline bool overlap_partially(any_buffer a, any_buffer b) {
   const auto begin = [](const any_buffer& data) {
     return reinterpret_cast<std::uintptr_t>(data.data());
@@ -152,11 +154,11 @@ inline bool overlap_partially(any_buffer a, any_buffer b) {
   return begin(a) < begin(b) + b_size && begin(b) < begin(a) + a_size;
 }
 
-/// The offset that stands for an invalid count.
+/// The value that `offsets_of` returns in place of each offset after an invalid count.
 inline constexpr std::size_t invalid_count = PTRDIFF_MAX;
-/// Returns the offsets of consecutive blocks with these counts, followed by the total count. If a
-/// count is negative or makes the total larger than memory, all offsets after this count are
-/// `invalid_count`.
+/// Returns the offsets of consecutive blocks, followed by their total length. `counts` contains the
+/// length of each block. A count is invalid if it is negative or makes the total larger than memory
+/// can hold. All offsets after an invalid count are `invalid_count`.
 template <class Counts>
 std::vector<std::size_t> offsets_of(const Counts& counts) {
   std::vector<std::size_t> offsets{0};
@@ -168,8 +170,8 @@ std::vector<std::size_t> offsets_of(const Counts& counts) {
   return offsets;
 }
 
-/// A record of the first problem that is found in the arguments of a call. Later problems are
-/// ignored.
+/// The checks of the arguments of one call. This class records the first problem that a check finds
+/// and ignores later problems.
 class checks {
  public:
   explicit checks(collective coll) : operation_(coll) {}
@@ -185,8 +187,9 @@ class checks {
     }
     return *this;
   }
-  /// Records a problem if the call cannot use the buffer, or if the buffer is larger than memory
-  /// (as after a negative size was converted to an unsigned type).
+  /// Records a problem if the call cannot use `data`, or if `data` is larger than memory can be. A
+  /// buffer has such a size if, for example, its size was computed as a negative number and then
+  /// converted to an unsigned type.
   checks& check_size(const any_buffer& data) {
     std::size_t bytes = 0;
     const bool has_byte_count = !__builtin_mul_overflow(data.size(), data.element_size(), &bytes);
@@ -197,7 +200,7 @@ class checks {
     failure_->operation = operation_;
   }
   bool failed() const { return failure_.has_value(); }
-  /// Returns the problem. Requires `failed()`.
+  /// Returns the recorded problem. May be called only if `failed()` returns true.
   const failure& reason() const { return *failure_; }
 
  private:

@@ -2,11 +2,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// call: a started operation, and the handle that the user holds.
+// call: `call`, which is a started operation, and `operation`, which is the user's handle to a
+// call.
 //
-// A call is refused if its arguments are invalid. A refused call sends nothing. A call is deferred
-// while it waits for earlier calls to end. Revoking a communicator makes all operations on that
-// communicator fail on all of its ranks.
+// A communicator refuses a call whose arguments are invalid, and sends nothing for such a call. It
+// defers a call that has to wait until earlier calls have ended. To revoke a communicator means to
+// make all operations on it fail on all of its ranks.
 
 #include <colls/coroutine/task.hpp>
 #include <colls/matching/tag_matcher.hpp>
@@ -31,11 +32,11 @@ class call_owner {
   ~call_owner() = default;
 };
 
-/// A started operation. A call contains the operation's `operation_record` (its identity, deadline
-/// and progress) and refers to the one coroutine that awaits the operation. Derived classes contain
-/// the body, usually a coroutine, which does the work of the operation. The user's `operation`
-/// handle owns the call. Until the call has ended, the call refers to its communicator. The call of
-/// a join or a close has no communicator.
+/// The base class of calls. A call is a started operation. Its `operation_record` contains the
+/// operation's identity, deadline and progress. Derived classes contain the body, which does the
+/// work of the operation and is usually a coroutine. Only one coroutine at a time can await a call.
+/// The user's `operation` handle owns the call. A call uses its communicator only until the call
+/// has ended. The calls that join the world or close a communicator belong to no communicator.
 class call_base : public operation_record, public recycled {
  public:
   enum class state : std::uint8_t { deferred, running, ended };
@@ -61,21 +62,23 @@ class call_base : public operation_record, public recycled {
     if (owner_ != nullptr) owner_->progress();
   }
 
-  /// Returns true if the call has ended. Otherwise returns false, and `waiter` is posted when the
-  /// call ends.
+  /// Returns true if the call has ended. Otherwise returns false and stores `waiter`. The call
+  /// posts or runs `waiter` when the call ends.
   bool wait(completion& waiter) {
     if (is_done()) return true;
     check_single_waiter();
     waiter_ = &waiter;
     return false;
   }
-  /// Makes the call resume `coroutine`, which belongs to another library, when the call ends.
+  /// Makes the call resume `coroutine` when the call ends. The type of the coroutine is not
+  /// `colls::task`.
   void wait(std::coroutine_handle<> coroutine) {
     check_single_waiter();
     foreign_waiter_.bind_coroutine(coroutine, body_completion_);
     waiter_ = &foreign_waiter_;
   }
-  /// Makes sure that `waiter`, which is being destroyed, is not posted when the call ends.
+  /// Called before `waiter` is destroyed. Ensures that the call does not access `waiter` when the
+  /// call ends.
   void forget(const completion& waiter) {
     if (waiter_ == &waiter) waiter_ = nullptr;
   }
@@ -84,15 +87,15 @@ class call_base : public operation_record, public recycled {
     foreign_waiter_.withdraw();
   }
 
-  /// Returns whether the call has ended. If the call's coroutine is done but the run queue has not
-  /// yet run the completion of the coroutine, this function first ends the call.
+  /// Returns whether the call has ended. If the body is done but its completion still waits in the
+  /// run queue, first ends the call.
   bool try_complete() noexcept {
     if (body_completion_.posted() && is_body_done()) notify(complete_body());
     return is_done();
   }
 
-  /// Ends the call with the failure `reason`, unless the call has already ended. Destroys the
-  /// call's coroutine, which withdraws the operations that the coroutine awaits.
+  /// Ends the call with the failure `reason`, unless `try_complete` returns true. Destroys the body
+  /// of the call. This withdraws the operations that the body awaits.
   void cancel(const failure& reason) noexcept {
     if (try_complete()) return;
     destroy_body();
@@ -113,11 +116,12 @@ class call_base : public operation_record, public recycled {
   tag_matcher* matcher() const { return matcher_; }
   /// Returns the queue to which the call's completion is posted.
   run_queue& queue() const { return *body_completion_.queue(); }
-  /// Returns whether the call's coroutine was ever started.
+  /// Returns whether the body of the call was ever started.
   bool has_run() const { return has_run_; }
 
-  /// Runs the call's coroutine up to its first suspension. `Call` is the most derived type of this
-  /// call that the caller knows, so that the compiler can call `start_body` directly.
+  /// Starts the body, which runs until it first suspends. If the caller knows the actual type of
+  /// this call, it passes that type as `Call`. The compiler can then call `start_body` directly
+  /// instead of virtually.
   template <class Call = call_base>
   void run() noexcept {
     state_ = state::running;
@@ -125,18 +129,18 @@ class call_base : public operation_record, public recycled {
     if (static_cast<Call&>(*this).start_body(body_completion_)) notify(complete_body());
   }
 
-  /// Deletes the call. Called when the user destroys the handle. First cancels the call if it has
-  /// not ended. Cancelling revokes the communicator, unless the call is a point-to-point operation
-  /// that no peer has matched.
+  /// Called when the user destroys the handle. If the call has not ended, cancels it. Then deletes
+  /// the call. The cancellation revokes the communicator, unless the call is a point-to-point
+  /// operation that no peer has matched.
   void abandon() noexcept {
     waiter_ = nullptr;
     if (!is_done() && !try_complete()) cancel_dropped();
     delete this;
   }
 
-  /// A function that returns true if no peer has matched this point-to-point operation. The
-  /// operation can then be withdrawn without effect on any peer. The pointer is null for other
-  /// operations, and until the transport operation has been created.
+  /// A function that returns true if no peer has matched this point-to-point operation, so that the
+  /// call can withdraw it without effect on any peer. The pointer is null in calls of other kinds.
+  /// It is also null until the transport operation has been created.
   bool (*can_withdraw)(const call_base& self) = nullptr;
   void* transfer = nullptr;  // the transport operation, which `can_withdraw` examines
 
@@ -145,10 +149,10 @@ class call_base : public operation_record, public recycled {
   virtual bool start_body(completion& done) = 0;
 
  protected:
-  /// Moves the result of the body into this call. Rethrows the exception of a body that has thrown.
+  /// Moves the result of the body into this call. If the body has thrown an exception, rethrows it.
   virtual void take_result() = 0;
-  /// Returns whether the work of the body is done, so that only `take_result` is left to call.
-  /// Called only while the body's completion is posted.
+  /// Returns true if the body has done all of its work, and false if `take_result` still has to do
+  /// a part of the work. Called only while the body's completion is in the run queue.
   virtual bool is_body_done() const { return true; }
   virtual void destroy_body() noexcept = 0;
 
@@ -157,8 +161,8 @@ class call_base : public operation_record, public recycled {
     body_completion(call_base& owning_call, run_queue& queue)
         : completion(
               [](completion& self) noexcept {
-                // The run queue has called this function, so the waiter may run at once instead of
-                // being posted. The waiter may delete the call.
+                // The run queue runs this handler. Therefore the handler may run the waiter
+                // directly instead of posting it. The waiter may delete the call.
                 call_base& ended_call = static_cast<body_completion&>(self).owner;
                 if (completion* const waiter = ended_call.complete_body()) waiter->run();
               },
@@ -167,14 +171,14 @@ class call_base : public operation_record, public recycled {
     call_base& owner;
   };
 
-  // Posts `waiter`, if it is not null. Does not run `waiter` at once, because the caller is not the
-  // run queue.
+  // Posts `waiter` if it is not null. Does not run `waiter` directly, because only handlers that
+  // the run queue runs may do so.
   static void notify(completion* waiter) noexcept {
     if (waiter != nullptr) waiter->post();
   }
 
-  // Takes the body's result and ends the call. Returns the waiter, which the caller of this
-  // function has to run or post, or null if there is none.
+  // Takes the body's result and ends the call. Returns the waiter, or null if nothing waits for the
+  // call. The caller of this function must run or post the returned waiter.
   completion* complete_body() noexcept {
     if (is_done()) return nullptr;  // `try_complete` has already completed the call
     try {
@@ -186,8 +190,9 @@ class call_base : public operation_record, public recycled {
     return finish();
   }
 
-  // Cancels this call because the user has dropped its handle. Revokes the communicator unless the
-  // operation could be withdrawn. Not inlined because a `failure` takes half a kilobyte of stack.
+  // Cancels this call because the user has destroyed its handle. Revokes the communicator unless
+  // `can_withdraw` returns true. This function is not inlined, because a `failure` takes half a
+  // kilobyte of stack.
   [[gnu::noinline, gnu::cold]] void cancel_dropped() noexcept {
     failure reason(errc::cancelled, "the operation was dropped before it had ended");
     if (communicator == nullptr) {
@@ -206,9 +211,9 @@ class call_base : public operation_record, public recycled {
     owner->wake_driver();
   }
 
-  // Stores `cause` as the reason for which this call fails, and revokes the communicator if the
-  // call is a collective. If the communicator has already failed, stores the communicator's reason
-  // instead, because `cause` is then only a consequence of that failure.
+  // Stores `cause` as the reason for the failure of this call. If the call is a collective, also
+  // revokes the communicator. If the communicator has already failed, stores the reason for that
+  // failure instead, because `cause` is then only a consequence of it.
   [[gnu::noinline, gnu::cold]] void fail(const failure& cause) noexcept {
     if (communicator == nullptr) {
       reason_ = cause;
@@ -318,8 +323,9 @@ class call<void> : public call_base {
   alignas(std::max_align_t) std::byte stored_operation_[64];
 };
 
-/// Connects operations with the completion tokens of Asio. <colls/asio.hpp> specialises this
-/// template, and has to be included before the first use of an operation with a token.
+/// The adapter that lets a completion token of Asio wait for an operation. <colls/asio.hpp>
+/// specialises this template. The user must include that header before the first use of an
+/// operation with a completion token.
 template <class Operation, class Token>
 struct initiate {
   static constexpr bool possible = false;
@@ -327,14 +333,14 @@ struct initiate {
 
 }  // namespace detail
 
-/// A started operation. `co_await` it, poll it with `done()`, or keep several operations and await
-/// them in any order. Any coroutine can await an operation, but only one coroutine at a time. The
-/// buffers must stay alive until the operation has ended. Awaiting an operation that has failed
-/// throws `colls::error`.
+/// A started operation. The user can `co_await` it, poll it with `done()`, or start several
+/// operations and await them in any order. Coroutines of any type can await an operation, but only
+/// one coroutine at a time. The buffers of the operation must stay alive until the operation has
+/// ended. Awaiting an operation that has failed throws `colls::error`.
 ///
-/// Destroying an unfinished operation cancels it. A send or receive that no peer has matched is
-/// withdrawn, without effect on any peer. Cancelling any other operation revokes the communicator
-/// on all ranks.
+/// Destroying an unfinished operation cancels it. If the operation is a send or a receive that no
+/// peer has matched, the cancellation has no effect on any peer. Otherwise the cancellation revokes
+/// the communicator on all ranks.
 template <class T = void>
 class [[nodiscard("dropping an operation cancels it: co_await it or keep it")]] operation {
  public:
@@ -353,16 +359,17 @@ class [[nodiscard("dropping an operation cancels it: co_await it or keep it")]] 
     if (call_ != nullptr) call_->abandon();
   }
 
-  /// Returns whether the operation has ended. Also polls once, so that a loop that calls `done()`
-  /// makes progress. If several ranks share a thread (inproc), such a loop keeps the other ranks
-  /// from running, so await the operation instead.
+  /// Returns whether the operation has ended. If it has not ended yet, first polls the transport
+  /// once, so that the operation makes progress while the user calls `done()` in a loop. Do not use
+  /// such a loop if several ranks share a thread (with the inproc transport), because it keeps the
+  /// other ranks from running. Await the operation instead.
   bool done() {
     if (!call_->is_done()) call_->progress();
     return call_->is_done();
   }
 
-  /// Returns true if the operation has ended. Otherwise returns false, and `waiter` is posted when
-  /// the operation ends.
+  /// Returns true if the operation has ended. Otherwise returns false and stores `waiter`. The
+  /// operation posts or runs `waiter` when the operation ends.
   bool start(completion& waiter) { return call_->wait(waiter); }
   /// Returns the value of an operation that has ended, or throws its error.
   T result() {
@@ -378,7 +385,8 @@ class [[nodiscard("dropping an operation cancels it: co_await it or keep it")]] 
   /// each other's buffers.
   std::uint64_t copied_bytes() const { return call_->bytes - call_->bytes_in_place; }
 
-  /// Makes sure that `waiter`, which is being destroyed, is not posted when the operation ends.
+  /// Called before `waiter` is destroyed. Ensures that the operation does not access `waiter` when
+  /// the operation ends.
   void forget(const completion& waiter) {
     if (call_ != nullptr) call_->forget(waiter);
   }
@@ -407,8 +415,8 @@ class [[nodiscard("dropping an operation cancels it: co_await it or keep it")]] 
   };
   awaiter operator co_await() { return awaiter(*this); }
 
-  /// Starts an asynchronous operation of Asio that completes when this operation ends. The usage is
-  /// `std::move(op)(token)`. Requires <colls/asio.hpp>.
+  /// Starts an asynchronous operation of Asio that completes when this operation ends. `token` is a
+  /// completion token of Asio. The syntax is `std::move(op)(token)`. Requires <colls/asio.hpp>.
   template <class Token>
     requires detail::initiate<operation, std::decay_t<Token>>::possible
   auto operator()(Token&& token) && {

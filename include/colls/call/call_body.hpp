@@ -12,10 +12,11 @@
 
 namespace colls::detail {
 
-/// Functions that return the body of a call, that is, the coroutine that does the work of the call.
-/// The functions do not depend on the element type. If no work is needed before or after the
-/// algorithm, the body is the algorithm's own coroutine. Otherwise the body is a coroutine that
-/// awaits the algorithm. The names of such coroutines end in `_wrapped` or `_v`.
+/// Functions that create the body of a collective call. The body is the coroutine that does the
+/// work of the call. The functions do not depend on the element type. If no work is needed before
+/// or after the algorithm, the body is the algorithm's own coroutine. Otherwise the body is another
+/// coroutine, which awaits the algorithm. Every function whose name ends in `_wrapped` or `_v` is
+/// such a coroutine.
 template <channel Channel>
 struct call_body {
   template <class Function>
@@ -26,8 +27,8 @@ struct call_body {
     return op.prepare == nullptr && op.accumulate_size == op.storage_size;
   }
 
-  /// Writes the elements of `in` to `work`. The prepare step, if the reduction has one, converts
-  /// them to the type in which elements are combined (the accumulate type).
+  /// Writes the elements of `in` to the working buffer `work`. If the reduction has a prepare step,
+  /// this step converts the elements to the accumulate type, in which the algorithm combines them.
   static void widen(const Channel& net, const reduction& op, any_buffer in, std::byte* work) {
     if (net.is_phantom()) return;
     if (op.prepare != nullptr) {
@@ -36,9 +37,9 @@ struct call_body {
       net.copy({work, in.size() * op.storage_size}, bytes(in));
     }
   }
-  /// Writes the result of a reduction over `ranks` ranks from `work` to `out`. The finish step, if
-  /// the reduction has one, converts the result back to the user's element type. `out` and `work`
-  /// may be the same memory.
+  /// Writes the result of a reduction over `ranks` ranks from the working buffer `work` to `out`.
+  /// If the reduction has a finish step, this step converts the result back to the user's element
+  /// type. `out` and `work` may be the same memory.
   static void narrow(const Channel& net, const reduction& op, any_buffer out, const void* work,
                      int ranks) {
     if (net.is_phantom()) return;
@@ -52,15 +53,16 @@ struct call_body {
     return {work, count, op.accumulate_size};
   }
 
-  /// Returns whether an algorithm that reads one buffer and writes another can work directly on
-  /// `in` and `out`.
+  /// Returns whether an out-of-place algorithm can read `in` and write `out` without an additional
+  /// copy. This requires two different buffers and a reduction without conversions.
   static bool needs_no_copy(const any_buffer& in, const any_buffer& out, const reduction& op) {
     return in.data() != out.data() && op.is_plain();
   }
 
-  /// Runs an all_reduce or a scan with an algorithm that works in place. Copies `in` to `out` and
-  /// runs the algorithm on `out`. If the elements have to be converted, runs the algorithm on a
-  /// buffer of the accumulate type instead. The result combines the data of `ranks` ranks.
+  /// Runs an all_reduce or a scan with an algorithm that works in place. Usually copies `in` to
+  /// `out` and runs the algorithm on `out`. If the elements must be converted first, runs the
+  /// algorithm on a working buffer of the accumulate type instead, and converts the result into
+  /// `out`. The result combines the data of `ranks` ranks.
   [[gnu::always_inline]] static task<> in_place(
       const Channel& net, function_pointer<task<>(Channel, any_buffer, any_op)> algorithm,
       const any_buffer& in, const any_buffer& out, const reduction& op, int ranks) {
@@ -158,10 +160,10 @@ struct call_body {
   }
 
   /// Runs an all_reduce of several buffers as one operation. If `packed` is true, or if the
-  /// elements have to be converted, copies the buffers into one vector and reduces this vector.
-  /// Otherwise reduces the buffers in place and concurrently. Each buffer then has its own lanes
-  /// (a lane is a part of the matching key), so that messages of different buffers do not match.
-  /// Packing is meant for small buffers.
+  /// elements must be converted first, copies the buffers into one working buffer and reduces that
+  /// buffer. Otherwise reduces the buffers in place and concurrently. In that case each buffer uses
+  /// lanes of its own, so that messages of different buffers do not match. (A lane is a part of the
+  /// key by which messages are matched.) Callers set `packed` if the buffers are small.
   static task<> all_reduce_group(Channel net,
                                  function_pointer<task<>(Channel, any_buffer, any_op)> algorithm,
                                  std::vector<any_buffer> group, reduction op, bool packed) {
@@ -213,8 +215,9 @@ struct call_body {
     co_await algorithm(net, in, out, partition_of(table, in, net.size()));
   }
 
-  /// Runs a gather or a scatter from `first` to `second`. `table` contains the offsets of the
-  /// blocks. If `table` is empty, each block has `share` elements.
+  /// Runs a gather or a scatter. `first` is this rank's input and `second` is its output. `table`
+  /// contains the offsets of the blocks in the root's buffer. If `table` is empty, each block has
+  /// `share` elements.
   static task<> gather_or_scatter(
       Channel net,
       function_pointer<task<>(Channel, any_buffer, any_buffer, partition, int)> algorithm,

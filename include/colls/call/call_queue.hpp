@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// call_queue: numbers, starts, defers and ends the calls of one communicator. A call is deferred,
-// that is, started later, if too many calls are running or if they use too much working memory.
-// Deferred calls start in call order.
+// call_queue: the queue of the calls of one communicator. The queue gives each collective call its
+// sequence number and decides when the call starts. It defers a call if too many calls are running,
+// or if the running calls use too much working memory. It starts deferred calls in the order in
+// which the user made them.
 
 #include <colls/base/options.hpp>
 #include <colls/call/call.hpp>
@@ -35,10 +36,10 @@ struct cached_call {
   }
 };
 
-/// A cache of the last few distinct calls of a communicator and of the algorithms chosen for them.
-/// Programs repeat a few different calls, so most calls are found in the cache. Fingerprints can
-/// serve as keys because the choice of an algorithm depends only on values that are equal on all
-/// ranks.
+/// A cache of the algorithms that were chosen for the last few distinct calls of a communicator.
+/// Programs repeat a few different calls, so the cache contains the algorithms of most calls. The
+/// key of an entry is the fingerprint of the call, that is, the arguments that must be equal on all
+/// ranks. The choice of an algorithm depends on no other arguments.
 class call_cache {
  public:
   struct entry {
@@ -83,8 +84,9 @@ class call_cache {
   std::uint8_t last_[32] = {};  // for each collective, the index of the entry that was used last
 };
 
-/// The part of a communicator, on one rank, that does not depend on the transport. A call_queue
-/// cannot be moved, because calls in flight refer to it.
+/// The base class of a communicator's implementation, with everything that does not depend on the
+/// type of the transport. A call_queue cannot be moved, because calls in flight contain pointers to
+/// it.
 class call_queue : public call_owner {
  public:
   call_queue(const call_queue&) = delete;
@@ -97,16 +99,18 @@ class call_queue : public call_owner {
   const node_map& nodes() {
     return state_.nodes([&](int rank) { return host_of(rank); });
   }
-  /// Sets the network costs. They are used to predict the times of algorithms and so to choose the
-  /// fastest algorithm. The costs must be equal on all ranks. No call may be in flight.
+  /// Sets the network costs. From these costs, the communicator predicts how long each algorithm
+  /// takes. For each call, it chooses the algorithm with the shortest predicted time. The costs
+  /// must be equal on all ranks. No call may be in flight.
   void set_costs(const network_cost& net) {
     const bool has_levels = net.far != link_cost{};
     tuning_.set(net, has_levels && nodes().nodes() > 1 ? nodes().max_node_size() : 0);
     cache_.clear();
   }
   bool is_world() const { return is_world_; }
-  /// Returns this rank's number among the ranks of its machine. This is the number passed to
-  /// `set_local_rank`, or the rank's position in rank order if that function was not called.
+  /// Returns this rank's number among the communicator's ranks on its machine, counted from 0. This
+  /// is the number that was passed to `set_local_rank`. If that function was not called, the ranks
+  /// of a machine are numbered in rank order.
   int local_rank() {
     return local_rank_ >= 0 ? local_rank_ : nodes().position_of(state_.rank()).local_rank;
   }
@@ -122,8 +126,9 @@ class call_queue : public call_owner {
     return make<Call>(initial);
   }
 
-  /// Refuses a call because of `reason`, such as an invalid argument, and returns its failed
-  /// operation. The call takes no sequence number and sends nothing.
+  /// Refuses `new_call` because of `reason`, such as an invalid argument. Returns the operation of
+  /// the call, which has then failed with `reason`. The call gets no sequence number and sends
+  /// nothing.
   template <class T>
   [[gnu::noinline, gnu::cold]] operation<T> refuse(call<T>* new_call, failure reason) {
     reason.observer = matcher_.rank();
@@ -134,9 +139,9 @@ class call_queue : public call_owner {
     return operation<T>(new_call);
   }
 
-  /// Makes and numbers the call of a collective, and starts or defers it. `prepare(call)` makes the
-  /// body of the call. If the communicator is not usable, returns an operation that has already
-  /// failed.
+  /// Creates the `Call` object of a collective, gives it the next sequence number, and starts or
+  /// defers it. `prepare(call)` creates the body of the call. If the communicator is closed or has
+  /// failed, or if another thread runs `queue()`, returns an operation that has already failed.
   template <class Call, class Prepare>
   [[gnu::always_inline]] operation<typename Call::value_type> begin(const cached_call& cached,
                                                                     const options& opts,
@@ -148,8 +153,9 @@ class call_queue : public call_owner {
     std::unique_ptr<Call> holder(new_call);
     new_call->sequence = state_.take_sequence(cached.call_fingerprint, cached.record.hash);
     new_call->working_bytes = working_bytes;
-    // An exception that is thrown from here on destroys the handle of the call, and this revokes
-    // the communicator. Without the revocation, the peers would wait for this rank's call.
+    // The call now has a sequence number, so the peers wait for this rank's part in it. If the
+    // code below throws an exception, it also destroys the handle of the call. The destructor of
+    // the handle revokes the communicator, so that the peers stop waiting.
     const auto make_handle = [&] { return operation<T>(holder.release()); };
     try {
       enter(*new_call, opts);
@@ -169,9 +175,9 @@ class call_queue : public call_owner {
     return started;
   }
 
-  /// Starts a point-to-point call, which takes no sequence number. If its deadline passes before a
-  /// peer has matched the call, only this call fails. If a peer has already matched the call, the
-  /// communicator is revoked as well.
+  /// Starts a point-to-point call, which has the tag `tag` instead of a sequence number. If the
+  /// call's deadline passes before a peer has matched the call, only this call fails. If the
+  /// deadline passes after a peer has matched the call, the call also revokes the communicator.
   template <class T, class Body>
   operation<T> begin_point_to_point(call<T>* new_call, std::uint64_t tag, const options& opts,
                                     Body body) {
@@ -194,7 +200,7 @@ class call_queue : public call_owner {
     return started;
   }
 
-  /// Revokes the communicator on all ranks.
+  /// Revokes the communicator: makes all operations on it fail with `reason` on all ranks.
   void revoke(const failure& reason) {
     matcher_.revoke(state_, reason);
     wake_driver();
@@ -212,8 +218,8 @@ class call_queue : public call_owner {
       first_deferred_ = nullptr;
       oldest->cancel(reason);
     }
-    // If collectives were in flight, the communicator is revoked, because the peers would otherwise
-    // wait for this rank's part in these collectives.
+    // If collectives were in flight, the peers wait for this rank's part in them. The revocation
+    // makes these collectives fail on the peers, too.
     if (numbered) matcher_.revoke(state_, reason);
     state_.closing = true;
     matcher_.remove(state_);
@@ -231,7 +237,7 @@ class call_queue : public call_owner {
   ~call_queue() = default;  // the derived class must have called `shut_down`
 
   virtual time_point now() const = 0;
-  /// Returns the number of the machine on which world rank `rank` runs.
+  /// Returns a number that identifies the machine on which world rank `rank` runs.
   virtual int host_of(int rank) const = 0;
   void call_ended(call_base& ended_call) noexcept override {
     if (first_deferred_ == &ended_call) first_deferred_ = next_deferred(ended_call);
@@ -245,9 +251,10 @@ class call_queue : public call_owner {
   call_cache& cache() { return cache_; }
 
  private:
-  // The limits on the number of collectives that run at the same time and on the size of their
-  // working memory. Calls beyond a limit are deferred and start in call order. The oldest call
-  // always runs, so ranks that defer different calls cannot deadlock.
+  // The largest number of collectives that run at the same time, and the largest total size of
+  // their working memory. A collective that would exceed a limit is deferred. Deferred calls start
+  // in call order. The oldest collective always runs, even if it needs more memory than the limit.
+  // Therefore ranks that defer different calls cannot deadlock.
   static constexpr int max_running = 64;
   static constexpr std::size_t max_running_bytes = 32 << 20;
 
@@ -298,8 +305,9 @@ class call_queue : public call_owner {
   }
 
   [[gnu::noinline]] void admit_deferred() {
-    // A call that ends within `admit` makes this function run again. The nested run returns here,
-    // because the loop of the outer run goes on to admit the next call.
+    // If a collective ends while `admit` starts it, `call_ended` invokes this function again. The
+    // nested invocation returns at once, because the loop of the outer invocation will admit the
+    // next deferred collective.
     if (std::exchange(is_admitting_, true)) return;
     while (first_deferred_ != nullptr) {
       call_base& next = *first_deferred_;
@@ -324,8 +332,8 @@ class call_queue : public call_owner {
     while (record != nullptr && record->communicator != &state_) record = record->next;
     return static_cast<call_base*>(record);
   }
-  /// Returns the next collective call of this communicator that was made after `previous`, or null
-  /// if there is none.
+  /// Returns the collective call of this communicator that follows `previous` in call order, or
+  /// null if there is none.
   call_base* next_deferred(const call_base& previous) const {
     call_base* next = first_own_call(previous.next);
     while (next != nullptr && next->hash == 0) next = first_own_call(next->next);

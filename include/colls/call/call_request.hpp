@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// call_request: makes the fingerprint of a call (the arguments that must be equal on all ranks) and
-// its selection query (the values on which the choice of an algorithm depends), and contains the
-// checks that several collectives share. Most functions are inlined, because every call runs them.
+// call_request: functions that make the fingerprint and the selection query of a call, and argument
+// checks that several collectives share. The fingerprint consists of the arguments that must be
+// equal on all ranks. The selection query consists of the values on which the choice of an
+// algorithm depends. Most functions are inlined, because every call runs them.
 
 #include <colls/base/options.hpp>
 #include <colls/base/partition.hpp>
@@ -43,8 +44,8 @@ inline algorithm_choice pinned_choice(const options& opts) {
           true};
 }
 
-/// Returns the fingerprint of a call before an algorithm is selected. The fingerprint contains only
-/// the part of the algorithm choice that the caller has pinned.
+/// Returns the fingerprint of a call for which no algorithm has been selected yet. The fingerprint
+/// contains only the part of the algorithm choice that the caller has pinned in `opts`.
 [[gnu::always_inline]] inline fingerprint fingerprint_of(collective coll, std::uint32_t type,
                                                          std::size_t element_size,
                                                          std::size_t count, int root,
@@ -68,15 +69,15 @@ inline algorithm_choice pinned_choice(const options& opts) {
   result.wire = opts.wire;
   return result;
 }
-/// Returns the fingerprint `result` with `shape` mixed into it. `shape` contains the counts or
-/// offsets of the call, which must be equal on all ranks.
+/// Mixes `shape` into the hash `result.shape` and returns the changed fingerprint. `shape` contains
+/// block offsets or buffer sizes, which must be equal on all ranks.
 inline fingerprint with_shape(fingerprint result, const std::vector<std::size_t>& shape) {
   for (const std::size_t offset : shape) result.shape = mix(result.shape, offset);
   return result;
 }
 
-/// Copies the state of the user's reduction operation into the call, which may outlive the user's
-/// object. Returns the operation with the copied state.
+/// Copies the state of the user's reduction operation into `new_call`, because the call may outlive
+/// the user's object. Returns an operation that refers to the copied state.
 [[gnu::always_inline]] inline any_op store_operation(call<void>& new_call, const reduction& op) {
   any_op stored = op.op;
   if (op.state_size != 0) stored.state = new_call.store_operation(op.op.state, op.state_size);
@@ -95,9 +96,9 @@ inline partition partition_of(const std::vector<std::size_t>& offsets, std::size
   return offsets.empty() ? partition::blocks(block, ranks)
                          : partition::from_offsets(offsets.data(), ranks);
 }
-/// Requires that two buffers of one element type have equal length, and are either the same buffer
-/// or disjoint. The first test accepts valid pairs quickly. The checks after it find out what is
-/// wrong with other pairs.
+/// Makes `check` fail unless `in` and `out` have equal length and are either the same buffer or
+/// disjoint. Both buffers must have the same element type. For a valid pair, which is the common
+/// case, only one quick test is made.
 [[gnu::always_inline]] inline void check_pair(checks& check, const any_buffer& in,
                                               const any_buffer& out) {
   const auto a = reinterpret_cast<std::uintptr_t>(in.data());
@@ -112,8 +113,9 @@ inline partition partition_of(const std::vector<std::size_t>& offsets, std::size
   if (root >= 0 && root < ranks) return;
   check.require(false, "root %d is not in 0..%d", root, ranks - 1);
 }
-/// Requires that `offsets`, which were computed from the caller's counts, contain one valid count
-/// per rank. If `offsets` is empty, all blocks have equal length and no check is needed.
+/// Makes `check` fail unless the caller has passed one valid count per rank. `offsets` must be the
+/// result of `offsets_of` for these counts. It is empty if the caller has passed no counts because
+/// all blocks have equal length. There is nothing to check in this case.
 inline void check_counts(checks& check, const std::vector<std::size_t>& offsets, int ranks,
                          std::size_t element_size) {
   if (offsets.empty()) return;

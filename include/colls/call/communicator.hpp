@@ -13,8 +13,9 @@
 
 namespace colls {
 
-/// Several buffers of one element type that one call reduces: `all_reduce(group{a, b, c})`. The
-/// group only refers to the buffers, which have to outlive the call.
+/// A group of buffers that have the same element type. `all_reduce(group{a, b, c})` reduces the
+/// three buffers in one call. The group does not own the buffers. They must stay alive until the
+/// operation has ended.
 template <class... Ranges>
 struct group {
   static_assert(sizeof...(Ranges) > 0 && (writable_range<Ranges> && ...),
@@ -38,8 +39,8 @@ namespace detail {
 template <class T>
 inline constexpr bool is_options = std::is_same_v<std::remove_cvref_t<T>, options>;
 
-/// Makes the compilation fail with a readable message if the operation cannot reduce the element
-/// type.
+/// Checks at compile time that `Op` can reduce elements of type `T` and can be copied into a call.
+/// Otherwise the compilation fails with a readable message.
 template <class T, class Op>
 constexpr void check_op() {
   static_assert(
@@ -53,13 +54,13 @@ constexpr void check_op() {
       "colls: an operation is copied into the call: at most 64 bytes, trivially copyable");
 }
 
-/// Satisfied if the library that the transport uses has this reduction built in, so that colls
-/// needs no kernel for the reduction.
+/// Satisfied if the transport uses a library, such as NCCL, that implements this reduction. In this
+/// case colls needs no kernel of its own for the reduction.
 template <class Transport, collective Coll, class T, class Op>
 concept native_reduction = requires { requires Transport::template has_reduction<Coll, T, Op>; };
 
-/// A pointer that owns the core of a communicator. Access throws if there is no core, as in a
-/// default-constructed or moved-from communicator.
+/// A pointer that owns the core of a communicator. The pointer is null in a default-constructed or
+/// moved-from communicator. `operator->` throws if the pointer is null.
 template <class Core>
 class core_owner : public std::unique_ptr<Core> {
  public:
@@ -81,77 +82,81 @@ class core_owner : public std::unique_ptr<Core> {
 /// An ordered group of ranks, and the calls on this group.
 ///
 /// All ranks must make the same collective calls in the same order. Element counts and types,
-/// reduction operations, roots, and all options except `timeout` must be equal on all ranks.
-/// Otherwise the call fails with `errc::mismatch` on all ranks.
+/// reduction operations, roots, and all options except `timeout` and `stream` must be equal on all
+/// ranks. Otherwise the call fails with `errc::mismatch` on all ranks.
 ///
-/// Every call starts at once and returns an `operation`. Await the operation, or keep it and await
-/// it later. Operations can be awaited in any order. Buffers must stay alive until their operation
-/// has ended. Awaiting an operation that has failed throws `colls::error`. If a rank passes an
-/// invalid argument, the operation fails with `errc::invalid_argument` on that rank and sends
-/// nothing. The rank can still use the communicator.
+/// Every call returns an `operation` and does not wait until the operation has ended. Await the
+/// operation at once, or keep it and await it later. Operations can be awaited in any order.
+/// Buffers must stay alive until their operation has ended. Awaiting an operation that has failed
+/// throws `colls::error`. If a rank passes an invalid argument, the operation fails with
+/// `errc::invalid_argument` on that rank and sends nothing. The rank can still use the
+/// communicator.
 ///
 /// Every call takes `options` as its last argument. A template argument pins an algorithm at
 /// compile time: `all_reduce<algorithm::ring>(data)`.
 ///
-/// A communicator belongs to one thread, which is the thread that runs its executor. While this
-/// thread is in a blocking wait, calls from other threads are refused.
+/// Only one thread may use a communicator, which is the thread that runs its executor. If another
+/// thread makes a call while this thread is in a blocking wait, the operation of that call fails
+/// with `errc::invalid_argument`.
 template <class Transport>
 class communicator {
  public:
   using transport_type = Transport;
 
-  /// Makes an empty communicator, on which every call throws. Ranks outside of a `group` or `split`
-  /// get an empty communicator.
+  /// Makes an empty communicator. Every call on an empty communicator throws, except `close`.
+  /// `group` and `split` return an empty communicator to the ranks that they leave out.
   communicator() = default;
   explicit communicator(std::unique_ptr<detail::core<Transport>> impl);
   communicator(communicator&&) noexcept;
   communicator& operator=(communicator&&) noexcept;
   ~communicator();
 
-  /// Returns whether the communicator is not empty.
+  /// Returns false if the communicator is empty, and true otherwise.
   explicit operator bool() const { return core_ != nullptr; }
 
   /// Returns this rank's number in the communicator, counted from 0.
   int rank() const { return core_->state().rank(); }
-  /// Returns the number of ranks.
+  /// Returns the number of ranks in the communicator.
   int size() const { return core_->state().size(); }
-  /// Returns the number of this rank's machine among the machines of the communicator, counted from
-  /// 0.
+  /// Returns the index of this rank's machine among the machines on which the communicator has
+  /// ranks. Indices begin with 0.
   int node() const { return core_->nodes().position_of(rank()).node; }
   /// Returns the number of machines on which the communicator has ranks.
   int nodes() const { return core_->nodes().nodes(); }
-  /// Returns this rank's number among the communicator's ranks on its machine, counted from 0.
+  /// Returns this rank's index among the communicator's ranks on the same machine. Indices begin
+  /// with 0.
   int local_rank() const { return core_->local_rank(); }
   /// Returns the number of the communicator's ranks on this rank's machine.
   int local_size() const { return core_->nodes().node_size(node()); }
-  /// Returns the world rank of rank `rank` of this communicator.
+  /// Returns the number that rank `rank` of this communicator has in the world communicator.
   int world_rank(int rank) const { return core_->state().world_rank(rank); }
   /// Returns the transport that moves the messages.
   Transport& net() const { return core_->net(); }
-  /// Returns the object that selects algorithms, which also contains the network costs.
+  /// Returns the object that contains the network costs and selects algorithms based on them.
   const colls::tuning& tuning() const { return core_->tuning(); }
-  /// Sets the network costs. The communicator predicts the times of the algorithms from these costs
-  /// and chooses the fastest algorithm. All ranks must pass equal costs. No operation may be in
-  /// flight.
+  /// Sets the network costs. From these costs, the communicator predicts how long each algorithm
+  /// takes, and chooses the fastest algorithm. All ranks must pass equal costs. Must not be called
+  /// while an operation is in flight.
   void set_costs(const network_cost& net) { core_->set_costs(net); }
-  /// Measures the costs of the network with messages between the ranks, which takes some
-  /// milliseconds. Afterwards the measured costs decide which algorithms are chosen, on this
-  /// communicator and on communicators that are later made from this one. This is a collective
-  /// call, which must be awaited before the next call.
+  /// Measures the network costs by sending messages between the ranks, which takes a few
+  /// milliseconds. When the operation has ended, this communicator chooses algorithms based on the
+  /// measured costs. A communicator that is made from this one inherits the costs. `measure` is a
+  /// collective call. Await it before making another call on this communicator.
   operation<> measure(const options& opts = {}) { return core_->measure(opts); }
-  /// Returns the algorithm that a call would use, and the predicted time of each algorithm that
-  /// could be used. `bytes` is the size of the whole vector, or of one rank's data for all_to_all.
-  /// A reduction is assumed to have a commutative operation. This function is local and sends
-  /// nothing.
+  /// Returns the algorithm that a call of the collective `coll` would use, and the predicted time
+  /// of each algorithm that can do the call. For all_to_all, `bytes` is the size of one rank's
+  /// data. For other collectives, it is the size of the whole vector. The function assumes that the
+  /// operation of a reduction is commutative. It sends no messages, so any rank can call it alone.
   explanation explain(collective coll, std::uint64_t bytes, const options& opts = {}) const {
     return core_->explain(coll, bytes, opts);
   }
 
-  /// Allocates `count` elements, all bytes of which are zero, in memory that the other ranks of
-  /// this machine can read and write during an operation on this memory. Operations on large
-  /// buffers then need no intermediate copy. This function is local, so ranks may allocate
-  /// different lengths. A communicator for device memory allocates on its device. Throws
-  /// `errc::not_enough_memory`.
+  /// Allocates a buffer of `count` elements and sets all its bytes to zero. If the transport
+  /// supports shared memory, the other ranks on this machine can read and write the buffer during
+  /// an operation on it. Operations on large buffers then need no intermediate copy. The ranks need
+  /// not all call this function, and may allocate different lengths. A communicator for device
+  /// memory allocates the buffer on its device. Throws `errc::not_enough_memory` if there is not
+  /// enough memory.
   template <supported_type T>
   shared_buffer<T, transport_memory_t<Transport>> allocate(std::size_t count) {
     std::shared_ptr<std::byte> memory;
@@ -188,8 +193,8 @@ class communicator {
 
   // ---- reductions
 
-  /// Afterwards `data` on every rank is the elementwise reduction of all ranks' `data`. All ranks
-  /// get the same bits.
+  /// Reduces the `data` of all ranks elementwise and stores the result in `data` on every rank. The
+  /// results of all ranks are bitwise equal.
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
     requires(!detail::is_options<Op> && !detail::is_buffer_as_value<Op>)
   operation<> all_reduce(Data&& data, Op op = {}, const options& opts = {}) {
@@ -201,8 +206,8 @@ class communicator {
   operation<> all_reduce(Data&& data, const options& opts) {
     return all_reduce<Pinned>(std::forward<Data>(data), plus{}, opts);
   }
-  /// Afterwards `out` on every rank is the elementwise reduction of all ranks' `in`. `in` and `out`
-  /// must have equal length. They may be the same memory, but must not overlap partially.
+  /// Reduces the `in` of all ranks elementwise and stores the result in `out` on every rank. `in`
+  /// and `out` must have equal length. They may be the same buffer, but must not overlap partially.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             class Op = plus>
     requires(!detail::is_options<Op>)
@@ -215,8 +220,8 @@ class communicator {
   operation<> all_reduce(In&& in, Out&& out, const options& opts) {
     return all_reduce<Pinned>(std::forward<In>(in), std::forward<Out>(out), plus{}, opts);
   }
-  /// Reduces each buffer of the group over all ranks, in place, as one operation. The groups of all
-  /// ranks must have the same number of buffers, with the same lengths.
+  /// Does an in-place all_reduce of each buffer of the group. One operation reduces all buffers.
+  /// The groups of all ranks must have the same number of buffers, with the same lengths.
   template <algorithm Pinned = algorithm::automatic, class... Ranges, class Op = plus>
     requires(!detail::is_options<Op>)
   operation<> all_reduce(const colls::group<Ranges...>& buffers, Op op = {},
@@ -237,8 +242,8 @@ class communicator {
     return all_reduce<Pinned>(buffers, plus{}, opts);
   }
 
-  /// Afterwards the root's `data` is the elementwise reduction of all ranks' `data`. The `data` of
-  /// the other ranks is unchanged.
+  /// Reduces the `data` of all ranks elementwise and stores the result in the root's `data`. The
+  /// `data` of the other ranks does not change.
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
     requires(!detail::is_options<Op>)
   operation<> reduce(Data&& data, int root, Op op = {}, const options& opts = {}) {
@@ -249,8 +254,8 @@ class communicator {
   operation<> reduce(Data&& data, int root, const options& opts) {
     return reduce<Pinned>(std::forward<Data>(data), root, plus{}, opts);
   }
-  /// Afterwards the root's `out` is the elementwise reduction of all ranks' `in`. `in` and `out`
-  /// must have equal length. The other ranks may pass `none` as `out`.
+  /// Reduces the `in` of all ranks elementwise and stores the result in the root's `out`. On the
+  /// root, `in` and `out` must have equal length. The other ranks may pass `none` as `out`.
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out, class Op = plus>
     requires((readable_range<Out> || detail::is_none<Out>) && !detail::is_options<Op>)
   operation<> reduce(In&& in, Out&& out, int root, Op op = {}, const options& opts = {}) {
@@ -264,8 +269,8 @@ class communicator {
     return reduce<Pinned>(std::forward<In>(in), std::forward<Out>(out), root, plus{}, opts);
   }
 
-  /// Afterwards `out` on rank r is the elementwise reduction of block r of all ranks' `in`. `in`
-  /// consists of `size()` blocks of `out.size()` elements each.
+  /// Reduces the `in` of all ranks elementwise and stores block r of the result in `out` on rank r.
+  /// `in` consists of `size()` blocks of `out.size()` elements each.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             class Op = plus>
     requires(!detail::is_options<Op>)
@@ -278,7 +283,7 @@ class communicator {
   operation<> reduce_scatter(In&& in, Out&& out, const options& opts) {
     return reduce_scatter<Pinned>(std::forward<In>(in), std::forward<Out>(out), plus{}, opts);
   }
-  /// Does a reduce_scatter of blocks that may differ in length. Block r has `counts[r]` elements.
+  /// Does a reduce_scatter with blocks that may differ in length. Block r has `counts[r]` elements.
   /// `counts` must be equal on all ranks.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             readable_range Counts, class Op = plus>
@@ -297,7 +302,8 @@ class communicator {
                                     opts);
   }
 
-  /// Afterwards `data` on rank r is the elementwise reduction of the `data` of ranks 0 to r.
+  /// For each rank r, reduces the `data` of ranks 0 to r elementwise and stores the result in rank
+  /// r's `data`.
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
     requires(!detail::is_options<Op>)
   operation<> scan(Data&& data, Op op = {}, const options& opts = {}) {
@@ -309,8 +315,8 @@ class communicator {
   operation<> scan(Data&& data, const options& opts) {
     return scan<Pinned>(std::forward<Data>(data), plus{}, opts);
   }
-  /// Afterwards `data` on rank r is the elementwise reduction of the `data` of ranks 0 to r-1.
-  /// `data` on rank 0 is unchanged.
+  /// For each rank r > 0, reduces the `data` of ranks 0 to r-1 elementwise and stores the result in
+  /// rank r's `data`. The `data` of rank 0 does not change.
   template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
     requires(!detail::is_options<Op>)
   operation<> exscan(Data&& data, Op op = {}, const options& opts = {}) {
@@ -325,21 +331,21 @@ class communicator {
 
   // ---- moving data
 
-  /// Afterwards `data` on every rank is the root's `data`.
+  /// Copies the root's `data` into the `data` of every other rank.
   template <algorithm Pinned = algorithm::automatic, readable_range Data>
   operation<> broadcast(Data&& data, int root, const options& opts = {}) {
     return core_->broadcast(type_of<Data>(), output(std::forward<Data>(data), opts), root,
                             pin_algorithm<collective::broadcast, Pinned>(opts));
   }
-  /// Completes on a rank only after all ranks have called `barrier`.
+  /// Starts a barrier. The operation completes only after all ranks have called `barrier`.
   template <algorithm Pinned = algorithm::automatic>
   operation<> barrier(const options& opts = {}) {
     return core_->barrier(pin_algorithm<collective::barrier, Pinned>(opts));
   }
 
-  /// Afterwards block r of `out` is rank r's `in`, on every rank. `out` consists of `size()` blocks
-  /// of `in.size()` elements each. `in` may be this rank's block of `out`, but must not overlap
-  /// `out` otherwise.
+  /// For each rank r, copies rank r's `in` into block r of `out` on every rank. `out` consists of
+  /// `size()` blocks of `in.size()` elements each. `in` may be this rank's block of `out`.
+  /// Otherwise `in` and `out` must not overlap.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
   operation<> all_gather(In&& in, Out&& out, const options& opts = {}) {
     check_same_element<In, Out>();
@@ -347,7 +353,7 @@ class communicator {
                              output(std::forward<Out>(out), opts), {},
                              pin_algorithm<collective::all_gather, Pinned>(opts));
   }
-  /// Does an all_gather of blocks that may differ in length. Rank r's `in` has `counts[r]`
+  /// Does an all_gather with blocks that may differ in length. Rank r's `in` has `counts[r]`
   /// elements. `counts` must be equal on all ranks.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
             readable_range Counts>
@@ -358,8 +364,8 @@ class communicator {
                              pin_algorithm<collective::all_gather, Pinned>(opts));
   }
 
-  /// Afterwards block r of the root's `out` is rank r's `in`. All blocks have equal length. The
-  /// other ranks may pass `none` as `out`.
+  /// For each rank r, copies rank r's `in` into block r of the root's `out`. All blocks have equal
+  /// length. Ranks other than the root may pass `none` as `out`.
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out>
     requires(readable_range<Out> || detail::is_none<Out>)
   operation<> gather(In&& in, Out&& out, int root, const options& opts = {}) {
@@ -368,7 +374,7 @@ class communicator {
         type_of<In>(), input(std::forward<In>(in), opts), output(std::forward<Out>(out), opts), {},
         root, pin_algorithm<collective::gather, Pinned>(opts));
   }
-  /// Does a gather of blocks that may differ in length. Rank r's `in` has `counts[r]` elements.
+  /// Does a gather with blocks that may differ in length. Rank r's `in` has `counts[r]` elements.
   /// `counts` must be equal on all ranks.
   template <algorithm Pinned = algorithm::automatic, readable_range In, class Out,
             readable_range Counts>
@@ -380,8 +386,8 @@ class communicator {
         type_of<In>(), input(std::forward<In>(in), opts), output(std::forward<Out>(out), opts),
         detail::offsets_of(counts), root, pin_algorithm<collective::gather, Pinned>(opts));
   }
-  /// Afterwards `out` on rank r is block r of the root's `in`. All blocks have equal length. The
-  /// other ranks may pass `none` as `in`.
+  /// For each rank r, copies block r of the root's `in` into rank r's `out`. All blocks have equal
+  /// length. Ranks other than the root may pass `none` as `in`.
   template <algorithm Pinned = algorithm::automatic, class In, readable_range Out>
     requires(readable_range<In> || detail::is_none<In>)
   operation<> scatter(In&& in, Out&& out, int root, const options& opts = {}) {
@@ -390,7 +396,7 @@ class communicator {
         type_of<Out>(), output(std::forward<Out>(out), opts), input(std::forward<In>(in), opts), {},
         root, pin_algorithm<collective::scatter, Pinned>(opts));
   }
-  /// Does a scatter of blocks that may differ in length. Rank r's `out` has `counts[r]` elements.
+  /// Does a scatter with blocks that may differ in length. Rank r's `out` has `counts[r]` elements.
   /// `counts` must be equal on all ranks.
   template <algorithm Pinned = algorithm::automatic, class In, readable_range Counts,
             readable_range Out>
@@ -403,8 +409,8 @@ class communicator {
         detail::offsets_of(counts), root, pin_algorithm<collective::scatter, Pinned>(opts));
   }
 
-  /// Afterwards block i of rank j's `out` is block j of rank i's `in`. `in` and `out` each consist
-  /// of `size()` blocks of equal length.
+  /// For all ranks i and j, copies block j of rank i's `in` into block i of rank j's `out`. `in`
+  /// and `out` each consist of `size()` blocks of equal length.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
   operation<> all_to_all(In&& in, Out&& out, const options& opts = {}) {
     check_same_element<In, Out>();
@@ -412,7 +418,7 @@ class communicator {
                              output(std::forward<Out>(out), opts), {}, {},
                              pin_algorithm<collective::all_to_all, Pinned>(opts));
   }
-  /// Does an all_to_all of blocks that may differ in length. This rank sends `send_counts[j]`
+  /// Does an all_to_all with blocks that may differ in length. This rank sends `send_counts[j]`
   /// elements to rank j and receives `recv_counts[i]` elements from rank i. `send_counts[j]` on
   /// rank i must equal `recv_counts[i]` on rank j.
   template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range SendCounts,
@@ -428,9 +434,9 @@ class communicator {
 
   // ---- point to point
 
-  /// Sends `data` to rank `dest`. Completes when `data` can be reused, which does not mean that the
-  /// message was received. `tag` must not be negative. Messages between two ranks with the same tag
-  /// arrive in order.
+  /// Sends `data` to rank `dest`. The operation completes when the caller can reuse `data`. The
+  /// receiver may not have received the message by then. `tag` must not be negative. Messages from
+  /// one rank to another arrive in order if they have the same tag.
   template <readable_range Data>
   operation<> send(Data&& data, int dest, int tag = 0, const options& opts = {}) {
     return core_->send(input(std::forward<Data>(data), opts), dest, tag, opts);
@@ -443,7 +449,9 @@ class communicator {
   operation<received> recv(Data&& data, peer source, int tag = 0, const options& opts = {}) {
     return core_->recv(output(std::forward<Data>(data), opts), source, tag, opts);
   }
-  /// Sends `out` to `dest` and receives `in` from `source` at the same time.
+  /// Sends `out` to rank `dest` and, at the same time, receives a message from rank `source` into
+  /// `in`. Both messages have the tag `tag`. The result describes the received message. `in` and
+  /// `out` must not overlap.
   template <readable_range Out, readable_range In>
   operation<received> send_recv(Out&& out, int dest, In&& in, peer source, int tag = 0,
                                 const options& opts = {}) {
@@ -453,13 +461,15 @@ class communicator {
 
   // ---- communicators
 
-  /// Afterwards the ranks of each color have a communicator of their own, in which they are ordered
-  /// by key and, for equal keys, by rank. A rank with a negative color gets an empty communicator.
+  /// Makes a new communicator for each color. The new communicator contains the ranks that have
+  /// passed this color, ordered by key. Ranks with equal keys keep their order. A rank that passes
+  /// a negative color gets an empty communicator.
   operation<communicator> split(int color, int key = 0, const options& opts = {}) {
     return core_->split(collective::split, color, key, 0, opts);
   }
-  /// Afterwards the listed ranks have a communicator of their own, in the order of the list. The
-  /// other ranks get an empty communicator. All ranks must call this function with the same list.
+  /// Makes a new communicator of the ranks in the list `ranks`, in the order of the list. The other
+  /// ranks get an empty communicator. All ranks of this communicator must call this function with
+  /// the same list.
   template <readable_range Ranks>
   operation<communicator> group(const Ranks& ranks, const options& opts = {}) {
     int position = 0;
@@ -490,9 +500,9 @@ class communicator {
     return core_->split(collective::dup, 0, rank(), 0, opts);
   }
   /// Makes another communicator of the same ranks for use by a second thread. The new communicator
-  /// has its own connections and runs on `executor`. No thread may run `executor` before this
-  /// operation has ended. From then on, a single thread must run `executor` and use and close the
-  /// new communicator.
+  /// has its own connections and runs on `executor`. No thread may run `executor` until this
+  /// operation has ended. After that, only one thread may run `executor`, and the same thread must
+  /// use and close the new communicator.
   template <class Executor>
     requires(!detail::is_options<Executor>)
   operation<communicator> dup(const Executor& executor, const options& opts = {}) {
@@ -500,17 +510,17 @@ class communicator {
   }
 
   /// Makes another communicator of the same ranks for a different kind of memory. The new
-  /// communicator has a transport that moves its messages through the transport of this
-  /// communicator. `make(transport)` gets a `shared_ptr` to this communicator's transport and
-  /// returns the new transport. `shape` is a number that identifies the kind and the settings of
-  /// the new transport, and must be equal on all ranks.
+  /// communicator has a new transport, which moves its messages through the transport of this
+  /// communicator. To make the new transport, this function calls `make` with a `shared_ptr` to the
+  /// transport of this communicator. `shape` is a number that identifies the kind and the settings
+  /// of the new transport. It must be equal on all ranks.
   template <class Make>
   auto attach(std::uint64_t shape, const Make& make, const options& opts = {}) {
     return core_->attach(make(core_->shared_net()), shape, opts);
   }
 
-  /// Revokes the communicator. All operations on the communicator, including later ones, then fail
-  /// with `errc::revoked` on all ranks. The text of the error contains `reason`.
+  /// Revokes the communicator on all ranks. All unfinished operations and all further calls on the
+  /// communicator then fail with `errc::revoked`. The text of the error contains `reason`.
   void revoke(const char* reason) {
     if (!core_->is_open()) return;
     failure revocation(errc::revoked, reason);
@@ -522,11 +532,13 @@ class communicator {
     return core_->state().failed() ? &core_->state().reason() : nullptr;
   }
   /// Closes this rank's side of the communicator, which then accepts no more calls. This rank's
-  /// unfinished operations fail with `errc::closed`. If one of them is a collective, the
-  /// communicator is revoked. Otherwise, the operations of the peers continue. Closing the world
-  /// communicator also closes its connections, once all outgoing data is written. The operation
-  /// waits for the peers at most until `deadline`. If no deadline is given, the timeout of the
-  /// world applies.
+  /// unfinished operations fail with `errc::closed`. If one of them is a collective, this function
+  /// also revokes the communicator. Otherwise, the operations of the peers continue.
+  ///
+  /// The world communicator and a result of `dup(executor)` have connections of their own. For such
+  /// a communicator, the operation also writes all outgoing data and then closes the connections.
+  /// It waits for the peers for at most the time `deadline`. If `deadline` is not given, the limit
+  /// is the timeout of the world, or one second if the communicator has failed.
   operation<> close(time_span deadline = {});
 
   // ---- for `sync_wait(comm, task)`
@@ -548,9 +560,9 @@ class communicator {
 
   using memory_space = transport_memory_t<Transport>;
 
-  /// Returns the range as an `any_buffer`. If the call cannot use the range or the stream of the
-  /// options, returns an `unusable_buffer` instead. `checks` turns an `unusable_buffer` into an
-  /// error.
+  /// Returns `data` as an `any_buffer`, which has no element type. If a call cannot use `data` or
+  /// `opts.stream`, returns the result of `unusable_buffer` instead. The class `checks` turns this
+  /// result into an error.
   template <class Range>
   any_buffer input(Range&& data, const options& opts) const {
     if constexpr (detail::is_registered<std::remove_cvref_t<Range>>) {
@@ -579,8 +591,8 @@ class communicator {
     return input(std::forward<Range>(data), opts);
   }
 
-  /// Returns the id of the element type, or 0 for an unsupported type. An unsupported type is no
-  /// error here, because `check_range` rejects it with a readable message.
+  /// Returns the id of the element type `T`, or 0 if colls does not support `T`. This function does
+  /// not reject an unsupported type, because `check_range` rejects it with a readable message.
   template <class T>
   static constexpr std::uint32_t element_id() {
     if constexpr (supported_type<T>) {
@@ -613,9 +625,8 @@ class communicator {
     }
   }
 
-  // Returns a reduction from which the types of the element and of the user's operation are erased.
-  // The reduction may refer to `op`, which must stay alive until the call has copied the state of
-  // `op`.
+  // Returns a type-erased reduction, which combines elements of type `T` with `op`. The reduction
+  // may refer to `op`. Therefore `op` must stay alive until the call has copied its state.
   template <class T, class Op>
   static decltype(auto) make_host_reduction(const Op& op, const options& opts) {
     if constexpr (std::is_empty_v<Op>) {

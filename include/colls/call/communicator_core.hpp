@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// core: checks, numbers and starts the calls of a communicator. The core does not depend on the
-// types of the user's elements and operations.
+// core: the part of a communicator that checks and starts the calls. It also gives each collective
+// a sequence number. The core does not depend on the types of the user's elements and operations.
 
 #include <colls/call/arguments.hpp>
 #include <colls/call/call_queue.hpp>
@@ -18,11 +18,12 @@ class communicator;
 
 namespace detail {
 
-/// One rank's side of a communicator over a transport. The member functions are defined in
-/// <colls/call/start_call.hpp>. If they are compiled separately, code that only makes calls does
-/// not need the complete type of the transport.
+/// One rank's side of a communicator that uses the transport `Transport`.
+/// <colls/call/start_call.hpp> defines the member functions. A program can compile these functions
+/// in a separate file. Files that only make calls then do not need the complete type of the
+/// transport.
 ///
-/// In the functions below, `type` is the id of the element type. A list of offsets is empty if all
+/// In the member functions, `type` is the id of the element type. A list of offsets is empty if all
 /// blocks have equal length. Otherwise it has one more entry than there are ranks. A call copies
 /// its reduction, so the caller need not keep the reduction alive.
 template <class Transport>
@@ -37,9 +38,10 @@ class core final : public call_queue {
   Transport& net() const { return *net_; }
   const std::shared_ptr<Transport>& shared_net() const { return net_; }
 
-  /// Returns memory of the kind (host or device memory) on which the calls of this communicator
-  /// work. All bytes are zero. If the transport has shared windows, the other ranks of this machine
-  /// can access the memory. Returns null if there is not enough memory.
+  /// Allocates `size` bytes of host memory, or of device memory if this communicator is for device
+  /// memory, and sets them to zero. If the transport supports shared memory, the other ranks on
+  /// this machine can access the allocated memory during operations on it. Returns null if there is
+  /// not enough memory.
   std::shared_ptr<std::byte> allocate(std::size_t size);
 
   /// Starts an all_reduce, a scan or an exscan.
@@ -72,13 +74,14 @@ class core final : public call_queue {
   operation<received> send_recv(any_buffer outgoing, int dest, any_buffer incoming, peer source,
                                 int tag, const options& opts);
 
-  /// Starts a split, a group or a dup, depending on `coll`. `shape` must be equal on all ranks.
+  /// Starts a split, a group or a dup, depending on `coll`. `shape` is a hash of the listed ranks
+  /// for a group, and 0 for a split or a dup. It must be equal on all ranks.
   operation<communicator<Transport>> split(collective coll, int color, int key, std::uint64_t shape,
                                            const options& opts);
   template <class Executor>
   operation<communicator<Transport>> dup(const Executor& executor, const options& opts);
-  /// Starts an attach, which makes a communicator of the same ranks on the transport `net`. `net`
-  /// moves its messages through the transport of this communicator.
+  /// Starts an attach, which makes a communicator that has the same ranks and uses the transport
+  /// `net`. `net` moves its messages through the transport of this communicator.
   template <class NewTransport>
   operation<communicator<NewTransport>> attach(std::shared_ptr<NewTransport> net,
                                                std::uint64_t shape, const options& opts);
@@ -91,18 +94,21 @@ class core final : public call_queue {
   void wake_driver() override;
   void call_ended(call_base& ended_call) noexcept override;
 
-  /// Chooses an algorithm and starts the call. Refuses the call if `check` has failed or if no
-  /// algorithm can do the call. `make_fingerprint()` returns the fingerprint of the request (see
-  /// `fingerprint_of`). `body(call, channel, algorithm)` returns the call's coroutine. If
-  /// `is_plain` is true and the chosen algorithm is frameless (needs no coroutine),
-  /// `prepare(frameless_call)` is called instead of `body`.
+  /// Chooses an algorithm for a call of the collective `Coll`, and starts the call. If `check` has
+  /// failed or if no algorithm can do the call, returns an operation that has failed.
+  /// `make_fingerprint()` returns the fingerprint of the call before an algorithm is chosen (see
+  /// `fingerprint_of`). `make_query()` returns the selection query of the call. If the chosen
+  /// algorithm is frameless (needs no coroutine) and `is_plain` is true, this function calls
+  /// `prepare(frameless_call)`. Otherwise it calls `body(call, channel, algorithm)`, which returns
+  /// the coroutine of the call.
   template <collective Coll, class MakeFingerprint, class MakeQuery, class Body, class Prepare>
   operation<> launch(const MakeFingerprint& make_fingerprint, const MakeQuery& make_query,
                      const options& opts, checks& check, std::size_t working_bytes,
                      const Body& body, bool is_plain, const Prepare& prepare);
-  /// Returns the cache entry with the algorithm for a request. Chooses the algorithm if the cache
-  /// has no such entry. If the call must be refused, makes `check` fail and returns null. Called
-  /// when the request differs from the last request of the same collective.
+  /// Returns the cache entry for a call with the fingerprint `requested`. The entry contains the
+  /// algorithm of the call. If the cache has no such entry, chooses an algorithm and adds an entry.
+  /// If the call must be refused, makes `check` fail and returns null. `launch` calls this function
+  /// only if the last call of the same collective had a different fingerprint.
   template <class Table>
   const call_cache::entry* choose(const Table& table, const fingerprint& requested,
                                   const selection_query& query, const cost_model::pricing& price,

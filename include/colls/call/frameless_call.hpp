@@ -2,23 +2,23 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// frameless_call: a call whose algorithm needs no coroutine, because it is one transport operation
-// with local work before and after it.
+// frameless_call: a call whose algorithm needs no coroutine. Such an algorithm consists of one
+// transport operation and of local work before and after this operation.
 
 #include <colls/algorithm/frameless.hpp>
 #include <colls/call/call.hpp>
 
 namespace colls::detail {
 
-/// A call without a coroutine. It owns the algorithm object, and the transport operation that the
-/// algorithm needs.
+/// A call without a coroutine. The call owns the algorithm object and the one transport operation
+/// of the algorithm.
 template <channel Channel, frameless<Channel> Algorithm>
 class frameless_call final : public call<void> {
  public:
   using call<void>::call;
 
-  /// Constructs the algorithm object from a channel and `args`. Must be called before the call
-  /// runs.
+  /// Constructs the algorithm object. `net` is the transport on which the algorithm works. `args`
+  /// are the arguments of the algorithm. Must be called before the call runs.
   template <class... Args>
   [[gnu::always_inline]] void prepare(typename Channel::transport_type& net, const Args&... args) {
     algorithm_.emplace(net, *this, args...);
@@ -57,8 +57,9 @@ class frameless_call final : public call<void> {
     algorithm_->algo.finish(algorithm_->net, pending_->operation);
     frameless_call::destroy_body();
   }
-  // Always returns false, because `take_result` calls the algorithm's `finish`, which accesses the
-  // user's buffers. If the user has dropped the call, the buffers may already be freed.
+  // Always returns false. Therefore, if the user destroys the handle of an unfinished call, the
+  // call is cancelled and `take_result` is not called. `take_result` would access the user's
+  // buffers, which the user may already have freed.
   bool is_body_done() const override { return false; }
   void destroy_body() noexcept override {
     pending_.reset();

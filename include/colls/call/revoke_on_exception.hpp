@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// revoke_on_exception: revokes a communicator because the main function of this rank has thrown.
-// The operations on the communicator then fail on all ranks.
+// revoke_on_exception: revokes a communicator after the main function of this rank has thrown an
+// exception. The operations on the communicator then fail on all ranks.
 
 #include <colls/call/communicator.hpp>
 
@@ -21,8 +21,9 @@ inline std::string exception_text() {
     return "a rank's main threw something that is no std::exception";
   }
 }
-/// Revokes the communicator because of the exception that is being handled, so that the peers do
-/// not wait for this rank. Returns the text of the exception.
+/// Revokes the communicator, so that the peers do not wait for this rank. Must be called in an
+/// exception handler. The text of the handled exception becomes the reason for the revocation.
+/// Returns this text.
 template <class Transport>
 std::string revoke_on_exception(communicator<Transport>& comm) {
   std::string reason = exception_text();

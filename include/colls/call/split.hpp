@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// split: implements split, group, dup, attach and close. Also contains the definitions of those
-// functions of communicator.hpp that are compiled once per transport.
+// split: implements split, group, dup, attach and close. Also defines those functions of
+// communicator.hpp that are compiled once per transport.
 
 #include <colls/algorithm/recursive_doubling.hpp>
 #include <colls/call/communicator.hpp>
@@ -14,13 +14,16 @@ namespace colls {
 
 namespace detail {
 
-/// The candidates for the ids of the communicators that a split makes. A candidate is a range of
-/// ids, with an id for each color. The first id is a hash of the parent's id and the split's
-/// sequence number, so splits of different communicators try different ids. Each rank reserves its
-/// candidates until the split has ended. The ranks choose a candidate that is free on all of them,
-/// so two communicators that share a rank never have the same id. If the split fails on this rank,
-/// the peers may still have made their communicators. Therefore this rank then answers messages for
-/// any of the ids with the reason for the failure.
+/// The ids that a split may give to the communicators that it creates. There are several
+/// candidates. Each candidate is a range of ids, with one id for each color. Its first id is a hash
+/// of the parent's id, the split's sequence number and the candidate's number, so that different
+/// splits rarely try the same ids. Each rank reserves those candidates that are free on this rank.
+/// The ranks then choose a candidate that is free on all of them, so two communicators that share a
+/// rank never have the same id.
+///
+/// If the split fails on this rank, the peers may still have created their communicators. Therefore
+/// this rank keeps its candidates reserved, and answers messages for their ids with the reason for
+/// the failure.
 class id_candidates {
  public:
   static constexpr int count = 8;
@@ -49,21 +52,22 @@ class id_candidates {
       is_made_ ? matcher_.free_ids(first_ids_[i]) : matcher_.abandon_ids(first_ids_[i], reason_);
     }
   }
-  /// Called when the ranks have exchanged their requests. From then on, only a lack of memory can
-  /// prevent this rank from making its communicator, so the reason for a failure becomes
-  /// `errc::not_enough_memory`.
+  /// Called when the ranks have exchanged their requests. After the exchange, the split can fail on
+  /// this rank only with `errc::not_enough_memory`. Therefore this function stores this error as
+  /// the reason that the peers get if the split fails.
   void exchange_done() {
     reason_->code = errc::not_enough_memory;
     reason_->detail[0] = 0;
   }
-  /// Called when this rank has made its communicator or needs none. The destructor then frees the
-  /// ids instead of reporting a failure.
+  /// Called when the split has succeeded on this rank, which has created its communicator or needs
+  /// none. The destructor will then free the ids. If `commit` is not called, the destructor treats
+  /// the split as failed.
   void commit() { is_made_ = true; }
 
   std::uint32_t free() const { return free_; }
-  /// Returns the first id of the candidate that the ranks use. Bit i of `free_on_all` tells whether
-  /// candidate i is free on all ranks. Throws `errc::not_enough_memory` if there is no such
-  /// candidate.
+  /// Chooses the first candidate that is free on all ranks, and returns its first id. Bit i of
+  /// `free_on_all` tells whether candidate i is free on all ranks. Throws `errc::not_enough_memory`
+  /// if no candidate is free on all ranks.
   std::uint32_t choose(std::uint32_t free_on_all) const {
     for (int i = 0; i < count; ++i) {
       if ((free_on_all >> i & 1u) != 0) return first_ids_[i];
@@ -195,8 +199,8 @@ operation<communicator<Transport>> core<Transport>::dup(const Executor& executor
   });
 }
 
-/// The call that closes a communicator. The call belongs to no communicator, and keeps the
-/// transport alive until the user destroys the `operation` that `close` has returned.
+/// The call that closes a communicator. Unlike most calls, it does not refer to a communicator.
+/// It keeps the transport alive until the user destroys the `operation` that `close` has returned.
 template <class Transport>
 class close_call final : public call<void>, call_owner {
  public:
@@ -219,8 +223,8 @@ operation<> core<Transport>::close(time_span deadline) {
   const bool closes_world = is_open() && is_world();
   shut_down();
   if (closes_world) {
-    // If no deadline is given and the communicator has failed, the close waits at most one second
-    // for the peers, because they may hang.
+    // If the communicator has failed, its peers may hang. In this case, the transport waits at most
+    // one second for them, unless the caller gives a deadline.
     const time_point default_limit = state().failed() ? seconds : state().inactivity;
     const time_span limit = deadline ? deadline : time_span::from_nanoseconds(default_limit);
     (void)(closing->body = net_->close(limit.after(net_->now())));

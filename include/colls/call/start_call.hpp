@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// start_call: checks, numbers and starts calls. Contains the definitions of the functions that
-// communicator_core.hpp declares. The functions are compiled once per transport.
+// start_call: checks the arguments of each call, chooses an algorithm for the call, and starts it.
+// This header defines the functions that communicator_core.hpp declares. They are compiled once per
+// transport.
 
 #include <colls/algorithm/table.hpp>
 #include <colls/base/shared_buffer.hpp>
@@ -37,7 +38,8 @@ core<Transport>::~core() {
 template <class Transport>
 std::shared_ptr<std::byte> core<Transport>::allocate(std::size_t size) {
   if constexpr (std::is_same_v<transport_memory_t<Transport>, device_memory>) {
-    // At least one byte is requested, because null would mean that there is not enough memory.
+    // An allocation of 0 bytes could return null. The caller would take this for a lack of memory,
+    // so this function allocates at least one byte.
     return net_->allocate(size != 0 ? size : 1);
   } else if constexpr (shared_window_transport<Transport>) {
     return net_->allocate(size);
@@ -54,10 +56,10 @@ template <class Transport>
 int core<Transport>::host_of(int rank) const {
   return net_->node_of(rank);
 }
-/// Polls the transport once. Called when the user asks whether an operation has ended. If there was
-/// progress, wakes the driver to write the remaining output to the peers, because the user may
-/// compute for a long time before the next poll. `net` is passed by value because the poll can
-/// destroy the object that called this function.
+/// Polls the transport once. Called when the user asks whether an operation has ended. The user may
+/// compute for a long time before the next poll. Therefore, if the poll has made progress, this
+/// function wakes the driver, which writes the remaining output to the peers. The parameter `net`
+/// is a copy, because the poll can destroy the object that contains the caller's pointer.
 template <class Transport>
 void poll_once(const std::shared_ptr<Transport> net) {
   if (net->driver().poll()) net->wake_driver();
@@ -73,14 +75,14 @@ void core<Transport>::wake_driver() {
 template <class Transport>
 void core<Transport>::call_ended(call_base& ended_call) noexcept {
   call_queue::call_ended(ended_call);
-  // Sleeping peers are woken now because the coroutine that awaited the call may compute for a long
-  // time before the next poll.
+  // The coroutine that awaits the call may compute for a long time before this rank polls again.
+  // Therefore this rank wakes the sleeping peers now.
   if constexpr (waking_transport<Transport>) net_->wake_peers();
 }
 
-/// Returns the algorithm to use for a call. If `opts` pins (requests) an algorithm that cannot do
-/// the call, or if no algorithm can do the call, makes `check` fail. Returns an empty choice if
-/// `check` has failed.
+/// Returns the algorithm for a call. If `opts` pins (requests) an algorithm, only this algorithm is
+/// considered. If no algorithm that is considered can perform the call, stores the failure in
+/// `check`. Returns an empty choice if `check` contains a failure.
 template <class AlgorithmTable, class Table>
 algorithm_choice choose(const Table& table, const tuning& selection, const selection_query& query,
                         const cost_model::pricing& price, const options& opts, checks& check) {
@@ -113,8 +115,9 @@ algorithm_choice choose(const Table& table, const tuning& selection, const selec
 }
 
 // Satisfied by a transport that can use frameless algorithms, that is, algorithms that need no
-// coroutine. A layered transport uses the algorithm table of the transport below it. It cannot use
-// the frameless algorithms of that table, because its buffers are in a different kind of memory.
+// coroutine. A layered transport inherits its algorithm table from the transport below it. It
+// cannot use the frameless algorithms of this table, because its buffers are in a kind of memory
+// that the transport below cannot access.
 template <class Transport>
 concept has_frameless =
     std::same_as<typename algorithm_table<basic_channel<Transport>>::transport, Transport>;
@@ -125,10 +128,10 @@ constexpr auto frameless_of() {
   }
 }
 
-/// Satisfied by a transport whose library does collectives itself (native collectives). Native
-/// collectives are used for calls that pin no algorithm, or that pin `native` or `direct`. If a
-/// native collective cannot be used, the call falls back to the algorithm of colls that was chosen
-/// for the call.
+/// Satisfied by a transport with native collectives, that is, implementations of collectives that
+/// are not in the algorithm table, such as the GPU kernels of `cuda_ipc`. A call tries to use the
+/// native collective if the call pins no algorithm, or pins `native` or `direct`. The call also has
+/// an algorithm of the table, which it uses if it cannot use the native collective.
 template <class Transport>
 concept has_native_collectives = requires { requires Transport::has_native_collectives; };
 template <class Transport>
@@ -139,8 +142,8 @@ bool uses_native(const options& opts) {
   }
   return false;
 }
-/// Returns the options with which an algorithm of colls is chosen. If the call uses a native
-/// collective, the returned options pin no algorithm.
+/// Returns the options for choosing an algorithm from the algorithm table. These are equal to
+/// `opts`, except that they pin no algorithm if the call tries to use a native collective.
 template <class Transport>
 options selectable_options(const options& opts) {
   options result = opts;
@@ -531,10 +534,11 @@ operation<> core<Transport>::all_to_all(std::uint32_t type, any_buffer in, any_b
                  "in place, both lists of counts are equal");
   }
   check.require(!overlap_partially(in, out), "in and out overlap in part");
-  // If the caller passes counts, the ranks may have different totals, so the choice of an algorithm
-  // cannot depend on the totals. The algorithm is then chosen as if the blocks were long. The
-  // totals are not part of the fingerprint either. Instead, the receiver of each message compares
-  // the length of the message with its own count.
+  // If the caller passes counts, the total size of the blocks may differ between ranks. But all
+  // ranks must choose the same algorithm, so in this case the choice does not depend on the total
+  // size and assumes long blocks. All ranks must also have the same fingerprint, so the fingerprint
+  // does not contain the total size. Instead, the receiver of each message compares the length of
+  // the message with its own count.
   constexpr std::size_t long_block = 64 * 1024;
   const std::size_t count = equal_blocks ? in.size() : 0;
   const auto make_fingerprint = [&] {

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// channel: the interface through which an algorithm sends and receives. A channel binds a transport
-// to one operation and one lane. Lanes separate the messages of concurrent parts of an operation.
+// channel: the interface through which an algorithm sends and receives messages. A channel uses one
+// transport for one operation and one lane. Concurrent parts of an operation use different lanes,
+// so that their messages do not match each other's receives.
 
 #include <colls/base/function_ref.hpp>
 #include <colls/channel/recv_reduce.hpp>
@@ -16,18 +17,20 @@
 
 namespace colls {
 
-/// The number of the lane on which a rank waits for a revocation. No algorithm has so many lanes.
-/// If an operation fails on a peer, the peer first withdraws its buffers and then revokes the
-/// communicator. A rank that still needs the buffers posts a receive on this lane for a message
-/// that is never sent, so the receive fails when the revocation arrives. In a CUDA peer group, the
-/// waiting ranks also send messages on this lane, but the failed peer sends none.
+/// The number of the lane on which a rank waits until the communicator is revoked. Algorithms use
+/// only lanes with smaller numbers. If an operation fails on a peer, the peer first withdraws its
+/// buffers and then revokes the communicator. Between these two steps, this rank may find that it
+/// can no longer access the buffers. It then posts a receive on this lane. The peer sends nothing
+/// on this lane, so the receive waits until the revocation makes it fail. In a CUDA peer group,
+/// each waiting rank also sends messages on this lane and posts receives from all ranks. Its
+/// receive from the failed peer still waits for the revocation.
 inline constexpr int unused_lane = 0x7f00;
 
 namespace detail {
 
 /// A task that runs concurrently with other parts of its operation. If the task throws, the
-/// operation fails on all ranks, because the other parts would otherwise wait for messages that the
-/// task no longer sends.
+/// operation fails on all ranks. Otherwise the other parts and the peers would wait for messages
+/// that the task no longer sends.
 template <class Transport>
 class concurrent_task : completion {
  public:
@@ -65,9 +68,10 @@ class concurrent_task : completion {
 
 }  // namespace detail
 
-/// A view of a transport, bound to one operation of one communicator. Messages on the channel carry
-/// the operation's fingerprint and have the operation's deadline. Ranks are numbered as in the
-/// communicator, or as in the subset if `subset` has returned the channel. A channel is cheap to
+/// A view of a transport for one operation of one communicator. Messages on the channel carry the
+/// operation's fingerprint and have the operation's deadline. A channel of the complete
+/// communicator uses the rank numbers of the communicator. A channel of a subset (see `subset`,
+/// `intra_node` and `inter_node`) numbers the ranks of the subset from 0. A channel is cheap to
 /// copy. The operation's record must outlive the channel.
 template <transport Transport>
 class basic_channel {
@@ -91,8 +95,8 @@ class basic_channel {
   /// Returns the number of lanes that an algorithm may use. This is twice `width()`, because some
   /// algorithms process two halves of their data concurrently.
   int lanes() const { return 2 * width(); }
-  /// Returns the branching factor for a tree or an exchange that supports any factor. The factor is
-  /// equal on all ranks.
+  /// Returns the radix for an algorithm with a variable radix, such as `knomial_tree` or `bruck`.
+  /// The radix is equal on all ranks.
   int radix() const { return record_->radix; }
   /// Returns the number of segments into which each chunk is cut if the longest chunk has
   /// `longest_chunk_bytes` bytes. The number is equal on all ranks.
@@ -102,10 +106,10 @@ class basic_channel {
     return pieces < INT_MAX ? static_cast<int>(pieces) : INT_MAX;
   }
 
-  /// Returns a copy of this channel on another lane, for a concurrent part of the operation.
-  /// Messages on different lanes never match. The lane of the copy is the sum of this channel's
-  /// lane and `number`. The caller must choose numbers such that no two concurrent parts have the
-  /// same lane.
+  /// Returns a copy of this channel on another lane, for a concurrent part of the operation. A
+  /// receive matches only messages on its own lane. The lane of the copy is the sum of this
+  /// channel's lane and `number`. The caller must choose numbers such that no two concurrent parts
+  /// have the same lane.
   basic_channel lane(int number) const {
     basic_channel copy = *this;
     copy.lane_ = static_cast<std::uint16_t>(lane_ + number);
@@ -113,7 +117,7 @@ class basic_channel {
   }
 
   /// Returns a channel among the `count` ranks `first`, `first + stride`, and so on, which must
-  /// include this rank. The new channel uses the lane of `lane(number)`.
+  /// include this rank. The new channel has the same lane as the result of `lane(number)`.
   basic_channel subset(int first, int stride, int count, int number) const {
     basic_channel copy = lane(number);
     copy.first_ = first_ + first * stride_;
@@ -123,21 +127,22 @@ class basic_channel {
     return copy;
   }
 
-  /// Returns the map of ranks to hosts. `nodes`, `intra_node` and `inter_node` require a channel of
-  /// the complete communicator.
+  /// Returns the map of ranks to hosts. This function, `intra_node` and `inter_node` may only be
+  /// called on a channel of the complete communicator.
   const node_map& nodes() const {
     return record_->communicator->nodes([&](int rank) { return net_->node_of(rank); });
   }
-  /// Returns a channel among the ranks on this rank's host. The channel uses the lane of
-  /// `lane(number)`.
+  /// Returns a channel among the ranks on this rank's host. The new channel has the same lane as
+  /// the result of `lane(number)`.
   basic_channel intra_node(int number) const {
     const node_map::position own = nodes().position_of(rank_);
     return listed_subset(nodes().node_ranks(own.node), own.local_rank, nodes().node_size(own.node),
                          number);
   }
-  /// Returns a channel among the ranks, one on each host, that have the same local rank as this
-  /// rank. A local rank is the number of a rank on its host. Every host must have a rank with this
-  /// local rank. The channel uses the lane of `lane(number)`.
+  /// Returns a channel among all ranks with the same local rank as this rank. The local rank of a
+  /// rank is its number among the ranks on its host. Every host must have a rank with this local
+  /// rank, so the new channel has one rank on each host. It has the same lane as the result of
+  /// `lane(number)`.
   basic_channel inter_node(int number) const {
     const node_map::position own = nodes().position_of(rank_);
     return listed_subset(nodes().ranks_with_local_rank(own.local_rank), own.node, nodes().nodes(),
@@ -160,13 +165,14 @@ class basic_channel {
     return multi_send_recv_request<Transport>{net_, record_, lane_, sends, receives};
   }
 
-  /// Wraps a task that runs concurrently with other parts of this operation, so that the operation
-  /// fails on all ranks if the task throws.
+  /// Returns a task that runs `work` concurrently with other parts of this operation. If `work`
+  /// throws, the operation fails on all ranks.
   detail::concurrent_task<Transport> concurrent(task<> work) const {
     return {*net_, *record_, std::move(work)};
   }
 
-  /// Joins a barrier of all ranks (see `completion_barrier_transport`). Requires a channel of the
+  /// Returns an operation that joins a barrier of all ranks. The last rank to join gets the
+  /// `arguments` of the other ranks (see `completion_barrier_transport`). Requires a channel of the
   /// complete communicator.
   auto arrive(void* arguments) const
     requires completion_barrier_transport<Transport>
@@ -202,10 +208,10 @@ class basic_channel {
     const auto sum = [&] { reduce_into(out, left.data(), right.data(), op); };
     if (!detail::try_reduce(*net_, *record_, sum)) throw error(errc::user_op_failed);
   }
-  /// Writes the reduction of all parts, in the order of `parts`, to `out`. There must be two or
-  /// more parts. The result is also written to `second` unless `second` is null. If `op` can
+  /// Combines all parts in the order of `parts`, and writes the result to `out`. Also writes the
+  /// result to `second` unless `second` is null. There must be two or more parts. If `op` can
   /// combine more than two operands in one pass, `out` and `second` may be any of the parts.
-  /// Otherwise `out` may be one of the first two parts.
+  /// Otherwise `out` may be the first or the second part, but no other part.
   template <buffer Data, class Op>
   void reduce(Data out, std::span<const void* const> parts, const Op& op,
               void* second = nullptr) const {
@@ -249,9 +255,9 @@ class basic_channel {
   /// rank.
   void revoke(const failure& reason) const { detail::revoke(*net_, *record_, reason); }
 
-  /// Converts to a channel of the same operation on the next lower transport. A transport that
-  /// stages device memory, that is, copies it through host memory, uses that channel to send the
-  /// copies.
+  /// Converts this channel to a channel that uses the next lower transport for the same operation.
+  /// For example, a transport of device memory copies data to host memory and sends the copy on
+  /// the converted channel.
   template <class NextLayer>
     requires layered_on<Transport, NextLayer>
   operator basic_channel<NextLayer>() const {

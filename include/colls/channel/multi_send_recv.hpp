@@ -14,30 +14,32 @@
 
 namespace colls {
 
-/// The buffers of one direction of a multi_send_recv. There is one message for each rank of a range
-/// except this rank. `Bytes` is `const_bytes` for sends and `mutable_bytes` for receives.
+/// The send buffers or the receive buffers of a multi_send_recv operation. The operation has one
+/// message for each rank of a range, but none for this rank itself. `Bytes` is `const_bytes` for
+/// sends and `mutable_bytes` for receives.
 template <class Bytes>
 class multi_send_recv_buffers {
  public:
   /// Constructs an object without messages.
   multi_send_recv_buffers() = default;
-  /// Returns a description in which all ranks of `ranks` have the same buffer, `message`.
+  /// Returns an object that uses one buffer, `message`, for all ranks of `ranks`.
   static multi_send_recv_buffers same(pattern::rank_range ranks, Bytes message) {
     return {ranks, message, 0};
   }
-  /// Returns a description in which the buffers are contiguous blocks of equal length, in rank
-  /// order. `zeroth` is the block of rank 0.
+  /// Returns an object whose buffers are contiguous blocks of equal length, in rank order. `zeroth`
+  /// is the block of rank 0, even if `ranks` begins with another rank.
   static multi_send_recv_buffers blocks(pattern::rank_range ranks, Bytes zeroth) {
     return spaced(ranks, zeroth, zeroth.size);
   }
-  /// Returns a description in which the buffers are blocks of equal length. Each block begins
-  /// `stride` bytes after the block of the previous rank. `zeroth` is the block of rank 0.
+  /// Returns an object whose buffers are blocks of equal length. The block of each rank begins
+  /// `stride` bytes after the beginning of the previous rank's block. `zeroth` is the block of
+  /// rank 0, even if `ranks` begins with another rank.
   static multi_send_recv_buffers spaced(pattern::rank_range ranks, Bytes zeroth,
                                         std::size_t stride) {
     return {ranks, zeroth, stride};
   }
-  /// Returns a description in which the buffers are the chunks into which `parts` divides `all`.
-  /// The elements of `all` have `element` bytes each. `parts` must outlive the result.
+  /// Returns an object whose buffers are the chunks into which `parts` divides `all`. Each element
+  /// of `all` has `element` bytes. `parts` must outlive the returned object.
   static multi_send_recv_buffers chunks(pattern::rank_range ranks, Bytes all,
                                         const partition& parts, std::size_t element) {
     if (parts.is_blocks()) return blocks(ranks, {all.data, parts.longest() * element});
@@ -46,9 +48,10 @@ class multi_send_recv_buffers {
     return result;
   }
 
-  /// Returns a copy of this description that leaves out some messages. The caller has a number for
-  /// each rank. A rank has no message if its number is 0. `zeroth` is the number of rank 0. The
-  /// numbers of successive ranks lie `stride` bytes apart in memory, and must outlive the result.
+  /// Returns a copy of this object that leaves out the messages of some ranks. The caller provides
+  /// an array that contains a number for each rank. The message of a rank is left out if the rank's
+  /// number is 0. `zeroth` refers to the number of rank 0. The numbers of successive ranks lie
+  /// `stride` bytes apart. The array must outlive the copy.
   multi_send_recv_buffers where_nonzero(const std::uint64_t& zeroth, std::size_t stride) const {
     multi_send_recv_buffers result = *this;
     result.numbers_ = reinterpret_cast<const std::byte*>(&zeroth);
@@ -56,7 +59,7 @@ class multi_send_recv_buffers {
     return result;
   }
 
-  /// Returns an upper bound for the number of messages.
+  /// Returns an upper bound on the number of messages.
   int max_count() const { return ranks_.size(); }
   Bytes buffer_for(int rank) const {
     const auto index = static_cast<std::size_t>(rank);

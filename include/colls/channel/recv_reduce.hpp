@@ -16,8 +16,8 @@
 
 namespace colls {
 
-/// Tells whether the incoming data is the left or the right operand of the reduction. The data of
-/// the lower rank is the left operand.
+/// The position of the incoming data in a reduction: the left or the right operand. The left
+/// operand is the data of the lower rank.
 enum class incoming : std::uint8_t { left, right };
 
 namespace detail {
@@ -43,8 +43,9 @@ void revoke(Transport& net, const operation_record& record, failure reason) {
   net.matching().revoke(*record.communicator, reason);
 }
 
-/// Revokes the communicator with the text of the current exception, which a reduction has thrown.
-/// Must be called in the exception handler.
+/// Revokes the communicator after a reduction has thrown an exception. Must be called in the
+/// handler of this exception. The text of the exception becomes part of the reason for the
+/// revocation.
 template <class Transport>
 [[gnu::cold, gnu::noinline]] void revoke_after_throw(Transport& net,
                                                      const operation_record& record) {
@@ -56,8 +57,8 @@ template <class Transport>
   } catch (...) {
     reason.set_detail("the reduction threw");
   }
-  // The communicator is revoked before this operation completes, so that concurrent parts of the
-  // same collective fail too.
+  // This function revokes the communicator before the current operation completes, so that
+  // concurrent parts of the same collective fail too.
   revoke(net, record, reason);
 }
 
@@ -110,8 +111,8 @@ class fused_recv_reduce;
 template <class Transport, class Data, class Op>
 class staged_recv_reduce;
 
-/// The description of a recv_reduce. It converts to the operation, so that a `co_await` can
-/// construct the operation in place.
+/// The arguments of a recv_reduce operation. `co_await` converts a request to the operation. The
+/// conversion constructs the operation in place, so the operation need not be moved.
 template <class Transport, class Data, class Op>
 struct recv_reduce_request {
   using operation =

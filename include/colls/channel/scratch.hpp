@@ -10,9 +10,9 @@
 
 namespace colls {
 
-/// A block of temporary memory. A block of up to 64 bytes lies in this object. Larger blocks come
-/// from the rank's scratch_pool. In a simulation without payload (`phantom`), a larger block has a
-/// size but no memory.
+/// A block of temporary memory. A block of up to 64 bytes is stored inside the `scratch` object. A
+/// larger block comes from the rank's scratch_pool. However, in a simulation without payload
+/// (`phantom`), a larger block has a size but no memory of this size.
 class scratch {
  public:
   scratch(tag_matcher& matcher, std::size_t size, bool phantom = false)

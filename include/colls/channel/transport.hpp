@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// transport: the concept of a network through which algorithms send and receive, and refinements of
-// this concept.
+// transport: the concept `transport`, a network through which algorithms send and receive messages,
+// and the concepts that refine it.
 
 #include <colls/base/buffer.hpp>
 #include <colls/base/clock.hpp>
@@ -13,7 +13,7 @@
 
 namespace colls {
 
-/// A network that moves tagged bytes between the ranks of a world.
+/// A network that transfers tagged messages between the ranks of a world.
 ///
 /// A transport `net` has these members:
 /// - `net.rank()` and `net.size()` return this rank and the number of ranks in the world.
@@ -26,22 +26,23 @@ namespace colls {
 /// - `net.matching()` returns the tag_matcher that matches the messages of all transports of this
 ///   rank.
 /// - `net.queue()` returns the run queue of the transport's thread.
-/// - `net.wake_driver()` wakes the driver. This function is called after a completion was posted to
-///   the run queue from outside of a poll.
+/// - `net.wake_driver()` makes the driver run the posted completions soon. The library calls this
+///   function after it has posted a completion to the run queue outside of a poll.
 /// - `net.driver()` returns the driver (event loop) that runs the transport, for `sync_wait` and
-///   `done()`. The driver's `poll` moves bytes without waiting. Completions are posted to the run
-///   queue and never called by the code that moves bytes.
+///   `done()`. The driver's `poll` transfers data without waiting. The code that transfers data
+///   only posts completions to the run queue and never runs their handlers itself.
 /// - `net.node_of(rank)` returns the number of the host on which world rank `rank` runs. Hosts are
 ///   numbered from 0.
-/// - `net.close(deadline)` returns a task that leaves the world without failing an operation of a
-///   peer.
+/// - `net.close(deadline)` returns a task by which this rank leaves the world. An operation of a
+///   peer does not fail if it needs nothing more from this rank. The task waits for other ranks
+///   until `deadline` at the latest.
 ///
 /// Sends and receives check `record->communicator->failed()` when they start. If the communicator
 /// is revoked, they complete with the error of the communicator. A send or receive does not access
-/// its buffer after it has completed or was destroyed. A message up to the eager limit may be sent
-/// before its receive is posted. The payload of a longer message is sent only after the receive is
-/// posted. A message that waits for its receive never blocks messages with another key. `record`
-/// must stay alive until the operation has completed.
+/// its buffer after it has completed or was destroyed. A transport may send a message up to the
+/// eager limit before the peer has posted the receive. It sends the payload of a longer message
+/// only after the peer has posted the receive. A message that waits for its receive never blocks
+/// messages with another key. `record` must stay alive until the operation has completed.
 template <class Transport>
 concept transport = requires(Transport& net, const message_key& key, const_bytes data,
                              mutable_bytes buffer, operation_record& record) {
@@ -58,21 +59,23 @@ concept transport = requires(Transport& net, const message_key& key, const_bytes
   net.close(net.now());
 };
 
-/// A transport whose messages do not wake a sleeping peer at once. `net.wake_peers()` wakes the
-/// peers that this rank has written to. This function is called before this rank stops polling, for
-/// example to compute.
+/// A transport whose messages do not immediately wake a sleeping peer. `net.wake_peers()` wakes the
+/// sleeping peers to which this rank has written. The library calls this function when this rank
+/// may stop polling, for example because the program computes.
 template <class Transport>
 concept waking_transport = transport<Transport> && requires(Transport& net) { net.wake_peers(); };
 
-/// A transport that can pass the pieces of a message to the `fold` of a posted receive instead of
-/// writing them to a buffer, so that a reduction needs no scratch memory.
+/// A transport that can pass a received message piece by piece to a function
+/// (`posted_receive::fold`) instead of writing the message to a buffer. A reduction that receives
+/// its data in this way needs no scratch memory.
 template <class Transport>
 concept consuming_transport = transport<Transport> && Transport::consumes;
 
-/// A transport whose ranks all run on one thread, so that the last rank to arrive at a barrier can
-/// do the work of all ranks. `net.arrive(lane, arguments, record)` returns an operation that joins
-/// the barrier. The operation completes immediately for the last rank, which gets the `arguments`
-/// of the other ranks. The other ranks wait until the last rank releases them (see
+/// A transport whose ranks all run on one thread. Therefore the last rank to arrive at a barrier
+/// can do the work of all ranks. `net.arrive(lane, arguments, record)` returns an operation that
+/// joins the barrier. `arguments` points to data of the calling rank or is null. On the last
+/// rank, the operation completes immediately and gives access to the `arguments` of all other
+/// ranks. On every other rank, the operation completes when the last rank releases that rank (see
 /// `inproc::completion_barrier`).
 template <class Transport>
 concept completion_barrier_transport =
@@ -88,42 +91,46 @@ concept priced_transport = transport<Transport> && requires(const Transport& net
   { net.costs() } -> std::same_as<network_cost>;
 };
 
-/// A transport that can simulate a network without payload. If `net.is_phantom()` returns true,
-/// messages have lengths but no bytes, and buffers are neither accessed nor allocated.
+/// A transport that can simulate a network without transferring payload. If `net.is_phantom()`
+/// returns true, messages have lengths but no contents, and no code accesses or allocates buffers
+/// for them.
 template <class Transport>
 concept phantom_transport = consuming_transport<Transport> && requires(const Transport& net) {
   { net.is_phantom() } -> std::same_as<bool>;
 };
 
-/// Tells which ranks read from the memory of one rank: no rank, one rank while the others are idle,
-/// all ranks at the same time, or all ranks at the same time in order to reduce the data.
+/// A pattern of reads from the memory of one rank. Either no rank reads, or one rank reads while
+/// the others are idle, or all ranks read at the same time. With `all_to_reduce`, all ranks read at
+/// the same time and reduce the data.
 enum class readers { no_rank, one, all, all_to_reduce };
 
-/// A transport on which an operation can expose its buffers to peers, which access the buffers in
-/// place. `net.allocate(size)` returns memory for such buffers. `net.can_expose(data)` returns
-/// whether `data` lies in such memory.
+/// A transport on which an operation can expose its buffers to peers. The peers access the buffers
+/// directly, without messages. `net.allocate(size)` returns memory for such buffers.
+/// `net.can_expose(data)` returns whether `data` lies in such memory. Peers map this memory. The
+/// mapping of a peer is called the peer's view of this rank's memory.
 ///
-/// `exposure(net, communicator)` is the owner's side of one operation:
+/// One operation exposes its buffers by an object `exposure(net, communicator)`:
 /// - `offset_for(peer, data)` exposes `data` to `peer`. It returns the offset of `data` in the
 ///   peer's view, or 0 if the peer cannot access `data`.
-/// - `address_for(peer, data, readers)` exposes memory of this rank that lies in no view. The peer
-///   reads this memory by a system call. `address_for` returns the offset by which the peer reads
-///   `data`, or 0 if the peer cannot read the memory or if sending a message is faster.
+/// - `address_for(peer, data, readers)` exposes private memory, which is memory that lies in no
+///   view. The peer reads private memory by a system call. `address_for` returns the offset that
+///   the peer passes to `read`. It returns 0 if the peer cannot read the memory or if a message
+///   would be faster.
 /// - `remote_key()` returns the key with which peers access the exposed buffers, or 0 if too many
 ///   keys are open.
-/// - `disable_reads(peer)` is called after the peer has failed to read. From then on `address_for`
-///   returns 0 for that peer.
-/// - `complete()` is called after all peers have reported that they no longer access the buffers.
-///   It throws if a peer was stopped during an access.
+/// - `disable_reads(peer)` makes all later calls of `address_for` for that peer return 0. The
+///   operation calls it after the peer has failed to read private memory.
+/// - `complete()` must be called after all peers have reported that they no longer access the
+///   buffers. It throws if a peer's process was stopped during an access.
 /// - The destructor closes the key. If `complete()` was not called, the destructor waits until no
-///   peer accesses the buffers.
+///   peer can write to the buffers. Peers discard what they still read from the buffers.
 ///
-/// `net.view_of(peer)` returns this rank's view of the buffers that a peer exposes, or null. To
-/// access the buffers, call `enter()`, then issue a sequentially consistent fence, and then check
-/// `is_open(remote_key)`. Access the bytes through `at(offset, size)`, and call `leave()`
-/// afterwards. An offset for which `is_private(offset)` returns true denotes memory that lies in no
-/// view. If `can_read_owner()` returns true, read such an offset by calling `read(buffer, offset)`,
-/// then issue a fence, and then check `is_open(remote_key)`.
+/// `net.view_of(peer)` returns this rank's view of the memory of a peer, or null if there is no
+/// view. To access the peer's buffers, call `enter()` of the view, then issue a sequentially
+/// consistent fence, and then check `is_open(remote_key)`. Access the bytes through
+/// `at(offset, size)`, and call `leave()` afterwards. If `is_private(offset)` returns true, the
+/// offset denotes private memory. If `can_read_owner()` returns true, this rank can read private
+/// memory: call `read(buffer, offset)`, then issue a fence, and then check `is_open(remote_key)`.
 ///
 /// `bounce_buffer(net)` holds `bounce_buffer::size` bytes of memory that one operation can expose.
 /// `data()` of the bounce buffer returns the address of this memory, or null if no memory was free.

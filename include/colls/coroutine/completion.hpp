@@ -13,9 +13,10 @@ namespace colls {
 
 class run_queue;
 
-/// The handler that runs when an operation has completed. The handler is one function pointer.
-/// `post` only puts the handler on the run queue of the thread, so the handler never runs nested in
-/// the code that calls `post`. The destructor takes the completion off the queue.
+/// The notification that an operation has completed. `post` puts the completion on the run queue of
+/// its thread. The queue then runs the handler of the completion, which is one function pointer.
+/// The handler therefore never runs inside the code that calls `post`. The destructor takes the
+/// completion off the queue.
 class completion {
  public:
   using function = void (*)(completion&) noexcept;
@@ -37,9 +38,9 @@ class completion {
   /// Puts the completion on its queue. An operation calls this function when it has completed.
   inline void post() noexcept;
 
-  /// Runs the handler at once. May be called only from a handler that the run queue runs. An
-  /// operation that consists of other operations calls this function when the last of them has
-  /// completed.
+  /// Runs the handler immediately, without the queue. May be called only while the queue runs the
+  /// handler of another completion. An operation that consists of other operations calls this
+  /// function when the last of them has completed.
   void run() noexcept { handler_(*this); }
 
   bool posted() const { return next_ != nullptr; }
@@ -79,10 +80,11 @@ struct yield {
   void result() const {}
 };
 
-/// A condition that no event announces, such as the value of memory that a device writes. A run
-/// queue that watches a condition polls the condition whenever the queue runs. While a queue
-/// watches any condition, the queue's driver (the event loop that runs the queue) does not sleep,
-/// except for short naps if ranks outnumber cores.
+/// A condition that a run queue has to poll because no event reports it. An example is the value of
+/// memory that a device writes. Each time a queue runs completions, it first polls the conditions
+/// that it watches. While a queue watches a condition, the driver (the event loop that runs the
+/// queue) does not sleep. If there are more ranks than cores, the driver may nevertheless sleep
+/// for `max_poll_sleep` between two polls.
 class polled_condition {
  public:
   polled_condition() = default;
@@ -95,8 +97,8 @@ class polled_condition {
  private:
   friend class run_queue;
 
-  /// Posts the waiting completion and returns true if the condition holds. Otherwise returns false.
-  /// The queue stops watching the condition when this function has returned true.
+  /// Returns whether the condition holds. If it holds, also posts the completion that waits for it.
+  /// After this function has returned true, the queue no longer watches the condition.
   virtual bool poll() noexcept = 0;
 
   run_queue* queue_ = nullptr;
@@ -106,7 +108,8 @@ class polled_condition {
 
 namespace detail {
 
-/// Returns an address that identifies the calling thread among the threads that run now.
+/// Returns an address that identifies the calling thread. Threads that exist at the same time have
+/// different addresses.
 inline const void* this_thread() {
   static thread_local const char identity = 0;
   return &identity;
@@ -118,8 +121,8 @@ inline const void* this_thread() {
 /// must outlive them.
 class run_queue {
  public:
-  /// A scope that marks this thread as the one that runs the queue in a blocking wait. Scopes may
-  /// nest.
+  /// A scope guard for a blocking wait. While the guard exists, the queue records that the thread
+  /// that created the guard runs the queue. Guards may be nested.
   class run_scope {
    public:
     explicit run_scope(run_queue& queue)
@@ -133,8 +136,8 @@ class run_queue {
     run_queue& queue_;
     const void* previous_;
   };
-  /// Returns whether another thread runs the queue in a blocking wait. May miss a wait that begins
-  /// at the same moment.
+  /// Returns whether a thread other than the calling thread runs the queue in a blocking wait. May
+  /// return false for a wait that begins during this call.
   bool is_run_by_other_thread() const {
     const void* const runner = runner_.load(std::memory_order_relaxed);
     return runner != nullptr && runner != detail::this_thread();
@@ -158,9 +161,9 @@ class run_queue {
     if (done.next_ == nullptr) done.link_before(head_);
   }
 
-  /// Runs at most `limit` posted completions, including completions that are posted meanwhile. The
-  /// limit keeps two operations that post each other again and again from starving the sockets of
-  /// the driver. Returns whether any completion ran.
+  /// Runs posted completions, but no more than `limit`. Completions that handlers post during this
+  /// call also run. Without the limit, two operations that post each other again and again would
+  /// keep the driver from polling its sockets. Returns whether any completion ran.
   bool run(std::size_t limit = 256) noexcept {
     if (first_condition_ != nullptr) poll_conditions();
     bool ran = false;
@@ -187,8 +190,8 @@ class run_queue {
   bool is_watching() const { return first_condition_ != nullptr; }
 
  private:
-  // `poll` only posts completions and does not change the list of conditions. Therefore `following`
-  // stays valid during the call.
+  // The `poll` function of a condition only posts completions and does not change the list of
+  // conditions. Therefore the pointer `following` to the next condition stays valid.
   void poll_conditions() noexcept {
     for (polled_condition* condition = first_condition_; condition != nullptr;) {
       polled_condition* const following = condition->next_;
@@ -208,21 +211,21 @@ inline polled_condition::~polled_condition() {
 
 inline void completion::post() noexcept { queue_->push(*this); }
 
-/// An operation that can be awaited. `start(done)` begins the operation. It returns true if the
-/// operation has already completed, and then `done` is never posted. Otherwise it returns false,
-/// and the operation posts `done` when it completes. After completion, `result()` returns the value
-/// or throws. An operation may be started only once and must not be moved after that. The
-/// destructor of an unfinished operation withdraws the operation, which then accesses neither
-/// `done` nor any buffer.
+/// An operation that can be awaited. `start(done)` starts the operation. If the operation completes
+/// during this call, `start` returns true and the operation never posts `done`. Otherwise `start`
+/// returns false, and the operation posts `done` when it has completed. After completion,
+/// `result()` returns the result or throws. An operation may be started only once, and must not be
+/// moved after the start. The destructor withdraws an operation that has not completed. A withdrawn
+/// operation accesses neither `done` nor any buffer.
 template <class Operation>
 concept startable = requires(Operation& operation, completion& done) {
   { operation.start(done) } -> std::same_as<bool>;
   operation.result();
 };
 
-/// A description from which an operation is constructed. The construction takes place where the
-/// operation is awaited, so that the operation need not be moved. Operations contain list nodes, so
-/// constructing and then moving one would cost more than sending a short message.
+/// A description of an operation. The code that awaits a request constructs the operation from the
+/// request and need not move the operation afterwards. Operations contain list nodes, so
+/// constructing and then moving an operation would take longer than sending a short message.
 template <class Request>
 concept request = requires(const Request& description) {
   requires startable<typename Request::operation>;

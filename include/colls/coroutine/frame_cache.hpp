@@ -107,7 +107,8 @@ class frame_cache {
   return cache;
 }
 
-/// An allocator that uses the frame cache, for containers that live as long as an operation.
+/// An allocator that takes memory from the frame cache. It is meant for containers that exist only
+/// during one operation.
 template <class T>
 struct recycling_allocator {
   using value_type = T;
@@ -125,7 +126,7 @@ struct recycling_allocator {
   friend bool operator==(recycling_allocator, recycling_allocator) { return true; }
 };
 
-/// A vector that lives as long as an operation.
+/// A vector whose memory comes from the frame cache.
 template <class T>
 using recycled_vector = std::vector<T, recycling_allocator<T>>;
 

@@ -10,10 +10,11 @@
 namespace colls {
 
 /// The event loop that `sync_wait` runs until the operation completes. `poll` transfers data, runs
-/// the queue of completions and returns whether anything happened. `sync_wait` calls `idle(n)`
-/// after `n` polls in a row have found nothing to do. `idle` may spin, yield or sleep until a poll
-/// can make progress. `sync_wait` calls `enter` when it begins and `leave` when it ends. Between
-/// these two calls `sync_wait` polls the driver, so the driver need not run on its executor.
+/// the queue of completions and returns whether it made progress. `sync_wait` calls `idle(n)` after
+/// `n` polls in a row without progress. `idle` may spin, yield or sleep until a poll can make
+/// progress. `sync_wait` calls `enter` when it begins and `leave` when it ends. Between these two
+/// calls, `sync_wait` itself polls the driver. Therefore the driver need not post polls to its
+/// executor during this time.
 template <class Driver>
 concept driver = requires(Driver& driver, unsigned idle_polls) {
   { driver.queue() } -> std::same_as<run_queue&>;
@@ -25,8 +26,8 @@ concept driver = requires(Driver& driver, unsigned idle_polls) {
 
 namespace detail {
 
-/// Returns the failure of a call that is refused because another thread is in a blocking wait on
-/// the same world.
+/// Returns the failure for a call that a thread makes while another thread is in a blocking wait on
+/// the same world. The library refuses such a call.
 inline failure second_thread_failure() {
   return failure(errc::invalid_argument,
                  "another thread is inside: a world belongs to one thread at a time; "
@@ -63,8 +64,8 @@ auto sync_wait(Driver& driver, Operation&& operation) {
   } waiting;
   waiting.bind([](completion& self) noexcept { static_cast<waiter&>(self).ended = true; },
                completion(nullptr, &driver.queue()));
-  // If the driver throws an exception, the operation may outlive this function. The operation must
-  // then not post `waiting`, which is a local variable of this function.
+  // If the driver throws an exception, this function ends before the operation has completed. The
+  // guard then makes sure that the operation does not post the destroyed local variable `waiting`.
   const struct forget_guard {
     forget_guard(std::remove_reference_t<Operation>& op, completion& waiter)
         : op_(op), done_(waiter) {}

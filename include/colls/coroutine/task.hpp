@@ -20,8 +20,8 @@ class task;
 
 namespace detail {
 
-/// Throws an `error` if the result of an operation is an error_code other than 0. The second
-/// overload returns a result of any other type unchanged.
+/// Throws an `error` if `ec`, the result of an operation, is not 0. The overload for results of
+/// other types returns the result unchanged.
 inline void unwrap(std::error_code ec) {
   if (ec)
     throw error(
@@ -43,7 +43,8 @@ decltype(auto) unwrap_result(Operation& operation) {
   }
 }
 
-/// The completion that resumes a coroutine. Posted by the operations that the coroutine awaits.
+/// A completion whose handler resumes a coroutine. The operations that the coroutine awaits post
+/// this completion.
 struct resumption : completion {
   std::coroutine_handle<> coroutine;
 
@@ -63,8 +64,8 @@ struct promise_base : recycled {
     bool await_ready() noexcept { return false; }
     template <class Promise>
     void await_suspend(std::coroutine_handle<Promise> ended) noexcept {
-      // `done` is still null if the coroutine has completed within `start`. In this case nothing is
-      // posted, because `start` returns true.
+      // If the coroutine ends during `task::start`, `done` is still null. In this case the parent
+      // needs no completion, because `start` returns true.
       if (completion* const parent = ended.promise().done) parent->post();
     }
     void await_resume() noexcept {}
@@ -76,8 +77,8 @@ struct promise_base : recycled {
     awaiter(Operation& operation, promise_base& promise)
         : operation_(operation), promise_(promise) {}
     awaiter(const awaiter&) = delete;
-    // The operation may outlive the coroutine, and must not post the completion of a coroutine that
-    // was destroyed.
+    // The operation may outlive the coroutine that awaits it. `forget` makes sure that the
+    // operation does not post the completion of a destroyed coroutine.
     ~awaiter()
       requires requires(Operation& op, completion& waiter) { op.forget(waiter); }
     {
@@ -143,10 +144,10 @@ struct promise<void> : promise_base {
 
 }  // namespace detail
 
-/// A lazy coroutine. A task starts when it is awaited or passed to `sync_wait` or `run`. The await
-/// runs the task up to its first suspension. After each suspension, the run queue resumes the task.
-/// Therefore the stack does not grow in a loop of a million awaits, not even at -O0 or under
-/// sanitizers. Destroying an unfinished task withdraws the operation for which the task waits.
+/// A lazy coroutine. A task starts when it is awaited or passed to `sync_wait`. The code that
+/// starts the task runs it up to its first suspension. After each suspension, the run queue resumes
+/// the task. Therefore the stack does not grow in a loop of a million awaits, not even at -O0 or
+/// under sanitizers. Destroying an unfinished task withdraws the operation that the task awaits.
 template <class T = void>
 class [[nodiscard("a task does nothing until it is awaited: co_await it")]] task {
  public:

@@ -16,9 +16,10 @@ namespace colls {
 
 namespace detail {
 
-/// The base class of `when_all`. It counts the parts that have not completed. When one part fails,
-/// the other parts are not cancelled. The awaiting coroutine resumes only after all parts have
-/// completed, because the parts refer to buffers of that coroutine.
+/// The base class of `when_all`, which runs several operations (its parts) concurrently. This class
+/// counts the parts that have not completed. When one part fails, the other parts continue. The
+/// awaiting coroutine resumes only after all parts have completed, because the parts refer to
+/// buffers of that coroutine.
 class join : public completion {
  public:
   struct part : completion {
@@ -44,9 +45,9 @@ class join : public completion {
 
  private:
   completion* done_ = nullptr;
-  // The number of started parts that have not completed, plus one until all parts have started. The
-  // extra one keeps the count above 0 if all earlier parts complete while the next part starts,
-  // which is possible because a part may run the queue while it starts.
+  // The number of started parts that have not completed, plus 1 until all parts have started. A
+  // part may run the queue while it starts, and all earlier parts may complete during this time.
+  // The added 1 keeps the count above 0 in this case.
   int pending_ = 1;
 };
 
@@ -56,9 +57,10 @@ using result_type_of = std::remove_cvref_t<decltype(std::declval<Operation&>().r
 template <class Result>
 inline constexpr bool is_plain = std::is_void_v<Result> || std::is_same_v<Result, std::error_code>;
 
-/// Takes the result of one part. If the part has failed and `first` is null, stores the exception
-/// in `first`. Returns a monostate if the type of the result is void or error_code. Otherwise
-/// returns an optional, which is empty if the part has failed.
+/// Gets the result of `operation`, which is one part. If the part has failed and `first` is null,
+/// stores the exception in `first`. Returns a std::monostate if the type of the result is void or
+/// std::error_code. Otherwise returns a std::optional with the result, or an empty std::optional if
+/// the part has failed.
 template <class Operation>
 auto take(Operation& operation, std::exception_ptr& first) {
   using result = result_type_of<Operation>;
@@ -108,7 +110,8 @@ struct awaited_operation<Part> {
 template <class Part>
 using awaited = typename awaited_operation<Part>::type;
 
-/// One part of a when_all. Its operation is constructed in place from an operation or a request.
+/// One part of a when_all. The constructor initialises the member `operation` with another
+/// operation or with a request.
 template <std::size_t Index, class Operation>
 struct joined {
   template <class Request>
@@ -182,8 +185,8 @@ class [[nodiscard("co_await it")]] when_all : detail::join {
   detail::joined_parts<std::index_sequence_for<Operations...>, Operations...> parts_;
 };
 
-/// A when_all of a vector of operations, for a number of parts that is known only at run time. Has
-/// no value.
+/// A when_all whose parts are the operations in a vector. The number of parts need not be known at
+/// compile time. This when_all has no value, and discards the values of its parts.
 template <startable Operation, class Allocator>
 class [[nodiscard("co_await it")]] when_all<std::vector<Operation, Allocator>> : detail::join {
  public:

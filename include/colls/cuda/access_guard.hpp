@@ -8,9 +8,13 @@
 // For each operation, the rank that owns the memory opens an exposure epoch, during which peers may
 // access the memory. Before a peer accesses the memory, it enters the guard, that is, it marks its
 // slot in the owner's page as active and then checks that the epoch is still open. To revoke the
-// access, the owner closes the epoch and then waits until no slot is active. The owner need not
-// wait for an active peer whose stream has reached the `end_value` of the peer's slot. The work
-// stream of each rank writes its progress to the guard page of that rank.
+// access, the owner closes the epoch and then waits until no slot is active.
+//
+// A peer accesses the memory by work on a CUDA stream. If this is the work stream of the peer, the
+// owner can follow the progress of the work, because the work stream of each rank writes a progress
+// counter to the rank's own guard page. The member `end_value` of the peer's slot is the value that
+// the counter has when all accesses are done. Once the counter has reached this value, the owner
+// no longer waits for the peer, even if the peer's slot is still active.
 
 #include <colls/base/log.hpp>
 #include <colls/coroutine/completion.hpp>
@@ -39,9 +43,10 @@ inline std::uint64_t this_thread() {
   return reinterpret_cast<std::uintptr_t>(colls::detail::this_thread());
 }
 
-/// Returns whether the process `pid` of this pid namespace has ended and its work on devices is
-/// finished. After a process is killed, its kernels may still write for a while, even if its
-/// sockets are already closed. Returns false if the system cannot tell.
+/// Returns whether the process `pid` of this pid namespace has ended. When a process has ended, its
+/// work on devices is finished too. A closed socket is no such sign: the kernels of a killed
+/// process may still write to memory after the system has closed the sockets of the process.
+/// Returns false if the system cannot tell.
 inline bool has_ended(std::int64_t pid) {
   const auto fd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
   if (fd < 0) return errno == ESRCH;
@@ -68,8 +73,9 @@ inline bool is_stopped(std::int64_t pid) {
   return all[end + 2] == 'T' || all[end + 2] == 't';
 }
 
-/// The slot of one accessing rank. It tells how many operations of the rank may access the memory,
-/// and contains what the owner needs to find out whether the work of these operations has ended.
+/// The slot of one rank that accesses the memory. The member `active` counts the operations of that
+/// rank that may access the memory. From the other members, the memory's owner can find out whether
+/// the work of these operations has ended.
 struct alignas(64) guard_slot {
   std::atomic<std::uint64_t> active;  // the number of operations that have entered and not left
   std::atomic<std::int64_t> pid;
@@ -98,8 +104,9 @@ struct guard_page {
 };
 static_assert(sizeof(guard_page) <= 1024);
 
-/// The pid and the file descriptor by which another process of this machine can open the file of a
-/// guard's page, and the id that the page must contain.
+/// The data with which another process on this machine can map a guard's page. The page is a file
+/// that the process `pid` has opened as the descriptor `fd`. The page contains `id`, so that the
+/// other process can check that it has mapped the right file.
 struct guard_address {
   std::int64_t pid = 0;
   std::int64_t fd = 0;
@@ -135,13 +142,14 @@ class mapped_guard_page {
   std::size_t size_ = 0;
 };
 
-/// The guard of this rank's memory. If the system has no memory for the page, `address` must not be
-/// called, `progress` returns null and `open` returns 0.
+/// The guard of this rank's memory. If the constructor could not create the page, `progress`
+/// returns null, `open` returns 0, and `address` must not be called.
 class access_guard {
  public:
   static constexpr char file_name[] = "colls";
 
-  /// `process` is the number that `api::process` returns in this rank's process.
+  /// Creates the page with `ranks` slots. `process` is the number that `api::process` returns in
+  /// this rank's process.
   access_guard(int ranks, std::uint64_t process)
       : ranks_(ranks),
         process_(process),
@@ -187,23 +195,26 @@ class access_guard {
   void finish(std::uint64_t number) {
     page().finished[number % guard_page::operation_slots].store(number, std::memory_order_release);
   }
-  /// Tells how long `revoke` waits for active peers. With `while_alive`, `revoke` waits as long as
-  /// the processes of these peers live and are not stopped, because a shared GPU may take any time
-  /// for work that has begun. With `one_second`, `revoke` gives up after about one second. This
-  /// suits callers that need not free the memory when `revoke` returns false.
+  /// A limit of the time for which `revoke` waits for active peers. With `while_alive`, `revoke`
+  /// waits for a peer as long as the peer's process is alive and not stopped. This can take any
+  /// time, because the peer may share its GPU with other programs. With `one_second`, `revoke`
+  /// gives up after about one second. This suits callers that need not free the memory when
+  /// `revoke` returns false.
   enum class wait_policy : std::uint8_t { while_alive, one_second };
 
-  /// Closes the epoch of an operation that did not complete. Then waits, for each active peer,
-  /// until the peer has left or has done its work, or until the peer's process has ended. Returns
-  /// false if a peer may still access the memory when the wait ends. Before calling `revoke`, the
-  /// caller must wait until its own accesses to peers' memory are done (`ipc_peers::quiesce`),
-  /// because the peers may be waiting for these accesses in their own `revoke`.
+  /// Closes the epoch of an operation that did not complete, and then waits for each active peer.
+  /// The wait for a peer ends when the peer has left the guard, when its work is done, or when its
+  /// process has ended. Returns true if no peer can access the memory any more. Returns false if
+  /// `revoke` gave up waiting for a peer (see `wait_policy`). Before calling `revoke`, the caller
+  /// must wait until its own accesses to peers' memory are done (`ipc_peers::quiesce`). Otherwise
+  /// two ranks that both call `revoke` could wait for each other.
   bool revoke(std::uint64_t epoch, wait_policy policy = wait_policy::while_alive) {
     return revoke(epoch, policy, [](int, std::uint32_t) { return false; });
   }
-  /// Like the overload above, but also counts a peer as done if `has_reached(rank, value)` returns
-  /// true. `has_reached` must tell whether the progress counter of that rank's stream has reached
-  /// `value`.
+  /// Like the overload above, but can also read the progress of the peers' streams.
+  /// `has_reached(rank, value)` must return whether the progress counter of the stream of `rank`
+  /// has reached `value`. If it returns true for the `end_value` in the slot of a peer, `revoke`
+  /// stops waiting for this peer.
   template <class HasReached>
   bool revoke(std::uint64_t epoch, wait_policy policy, const HasReached& has_reached) {
     close(epoch);
@@ -226,8 +237,9 @@ class access_guard {
     char& was_late = is_late_[static_cast<std::size_t>(rank)];
     while (slot.active.load(std::memory_order_acquire) != 0 && !has_reached(rank, slot.end_value) &&
            !has_ended(slot.pid)) {
-      // A rank that runs on the calling thread cannot leave before this function returns. Therefore
-      // the stream of that rank is queried instead.
+      // If the peer runs on the calling thread, it cannot leave the guard before this function
+      // returns. In this case, this function queries the peer's stream to find out whether the
+      // peer's work is done.
       const bool waits_for_us = slot.process == process_ && slot.thread == this_thread();
       if (waits_for_us && api::query({slot.stream}) != api::not_ready) return true;
       if (was_late != 0 || std::chrono::steady_clock::now() > limit) {
@@ -250,9 +262,9 @@ class access_guard {
     was_late = 0;
     return true;
   }
-  /// Returns whether this rank has finished operation `number`. Peers that are still in a finished
-  /// operation no longer access this rank's memory. Returns false if `number` is 0, which stands
-  /// for an operation without a number.
+  /// Returns whether this rank has finished the operation `number`. If it has, that operation no
+  /// longer accesses this rank's memory, even on peers that have not left the guard yet. Returns
+  /// false if `number` is 0, which means that the operation has no number.
   bool is_finished(std::uint64_t number) const {
     return number != 0 && number <= page().finished[number % guard_page::operation_slots];
   }
@@ -265,7 +277,8 @@ class access_guard {
   std::vector<char> is_late_;  // for each rank, whether the last wait for it was in vain
 };
 
-/// The guard of another rank, mapped into this process so that this rank can enter and leave it.
+/// The guard of another rank, mapped into this process. This rank calls `enter` before it accesses
+/// the memory of the other rank, and calls `leave` afterwards.
 class access_guard_view {
  public:
   access_guard_view() = default;
@@ -273,8 +286,9 @@ class access_guard_view {
     char path[64];
     std::snprintf(path, sizeof path, "/proc/%lld/fd/%lld", static_cast<long long>(address.pid),
                   static_cast<long long>(address.fd));
-    // If the address comes from another pid namespace, the path may name any file. Therefore the
-    // file is opened only if it is a memfd with the name of a guard's page.
+    // If the owner of the guard is in another pid namespace, the path may lead to a file of an
+    // unrelated process. Therefore the file is opened only if it is a memfd that has the name of a
+    // guard's file.
     char text[64];
     const auto size = ::readlink(path, text, sizeof text);
     const std::string_view link(text, size > 0 ? static_cast<std::size_t>(size) : 0);
@@ -291,11 +305,11 @@ class access_guard_view {
   bool refers_to(const guard_address& address) const { return mapping_ && id_ == address.id; }
   explicit operator bool() const { return static_cast<bool>(mapping_); }
 
-  /// Marks the slot of this rank as active. `rank` is the number of this rank. The caller must then
-  /// issue a seq_cst fence and check `is_open` before it accesses the memory. Only work of `stream`
-  /// may access the memory, and only until `leave` is called. The progress of `stream` reaches
-  /// `end_value` when this work is done. `number` is the number of the operation, or 0 if the
-  /// operation has none.
+  /// Marks this rank's slot as active. `rank` is the index of the slot. After this call, the caller
+  /// must issue a seq_cst fence. It may access the memory only if `is_open` returns true after the
+  /// fence. Only work on `stream` may access the memory, and only until `leave` is called. When
+  /// this work is done, the progress counter of `stream` has reached `end_value`. `number` is the
+  /// number of the operation, or 0 if the operation has no number.
   void enter(int rank, std::uint64_t process, stream_ref stream, std::uint32_t end_value,
              std::uint64_t number = 0) {
     guard_slot& slot = mapping_.page().slot(rank);
@@ -315,8 +329,9 @@ class access_guard_view {
     const auto& finished = mapping_.page().finished[number % guard_page::operation_slots];
     return finished.load(std::memory_order_acquire) >= number;
   }
-  /// Ends the access of one operation of `rank`. `end_value` is the progress that the stream
-  /// reaches when the work of the other operations of `rank` is done.
+  /// Records in slot `rank` that one operation no longer accesses the memory. Other operations of
+  /// this rank may still access it. When their work is done, the progress counter of this rank's
+  /// stream has reached `end_value`.
   void leave(int rank, std::uint32_t end_value) {
     guard_slot& slot = mapping_.page().slot(rank);
     slot.end_value = end_value;
@@ -324,7 +339,8 @@ class access_guard_view {
   }
   /// Returns the address to which the work stream of the guard's owner writes its progress.
   std::uint32_t* progress() const { return &mapping_.page().progress_value; }
-  /// Ends the access of all operations of `rank`. Does nothing if the guard is not mapped.
+  /// Records in slot `rank` that no operation of this rank accesses the memory any more. Does
+  /// nothing if the guard is not mapped.
   void leave_all(int rank) {
     if (mapping_) mapping_.page().slot(rank).active.store(0, std::memory_order_release);
   }

@@ -25,8 +25,9 @@ int device_for(const colls::communicator<Transport>& comm) {
   return device;
 }
 
-/// Returns null if a call on the memory of `device` can wait for the work of `stream`. Otherwise
-/// returns a text that says why the call cannot wait for that work.
+/// Returns null if a call on the memory of `device` can wait for the work on `stream`. Otherwise
+/// returns the reason why it cannot: the stream is being captured into a CUDA graph, or it belongs
+/// to another device.
 inline const char* usage_error(stream_ref stream, int device) {
   int before = device;
   (void)api::current_device(before);
@@ -49,13 +50,14 @@ inline const char* usage_error(stream_ref stream, int device) {
 /// `Model` (`staged`, `cuda_ipc` or `nccl`, each in a header of its own) decides how data is moved
 /// and reduced. `settings` must be equal on all ranks. The work of a call on the new communicator
 /// begins after the work that was enqueued on the stream `options.stream` before the call was made.
-/// `options.stream` defaults to the default stream of the device. The work is done when the call
-/// has been awaited. Fails with `errc::no_device` if there is no device with this number.
+/// `options.stream` defaults to the default stream of the device. When an await of the call
+/// completes, the work of the call is done. `attach` fails with `errc::no_device` if there is no
+/// device with the number `device`.
 ///
-/// Calls and awaits leave the thread's current device unchanged if the process has already used
-/// that device. Otherwise they make `device` the current device. Therefore a program that uses
-/// several devices should call cudaSetDevice (or construct an `on_device`) before it allocates
-/// memory.
+/// A call or an await on the new communicator may change the thread's current device to `device`.
+/// It restores the previous current device only if the process has already used that device.
+/// Therefore a program that uses several devices should call cudaSetDevice (or construct an
+/// `on_device`) before it allocates memory.
 template <class Model, class Transport>
 auto attach(colls::communicator<Transport>& comm, int device,
             const typename Model::settings& settings = {}, options opts = {}) {

@@ -27,7 +27,9 @@ inline errc code_of(api::status status) {
   }
 }
 
-/// Returns a failure that describes a failed CUDA call by its name and CUDA's text for the status.
+/// Returns a failure with the error code for `status` and a text that describes `status`. The text
+/// begins with `call`, the name of the CUDA function that failed, unless the error code is
+/// `errc::no_device`.
 inline failure cuda_failure(api::status status, const char* call) {
   failure reason(code_of(status));
   if (reason.code == errc::no_device) {
@@ -38,7 +40,8 @@ inline failure cuda_failure(api::status status, const char* call) {
   return reason;
 }
 
-/// Throws `colls::error` if a CUDA call failed.
+/// Throws `colls::error` if `status` is an error. `call` is the name of the CUDA function that
+/// returned `status`.
 inline void check(api::status status, const char* call) {
   if (status != api::success) throw error(cuda_failure(status, call));
 }
@@ -52,9 +55,9 @@ inline int devices() {
   return count;
 }
 
-/// Makes `device` the thread's current device again. Does nothing if CUDA reports that this process
-/// does not use `device`, because selecting an unused device would create a CUDA context, which
-/// takes some hundred megabytes.
+/// Makes `device` the thread's current device again, unless CUDA reports that this process does not
+/// use `device`. Selecting an unused device would create a CUDA context, which takes a few hundred
+/// megabytes of memory.
 inline void restore_device(int device) {
   bool is_used = true;
   const bool is_known = api::is_in_use(is_used, device) == api::success;
@@ -67,8 +70,8 @@ class on_device {
  public:
   explicit on_device(int device) {
     check(api::current_device(before_), "cudaGetDevice");
-    // This call is needed even if `device` is already current. Functions of the CUDA driver need a
-    // context, and only a call of the CUDA runtime gives the thread a context.
+    // cudaSetDevice is called even if `device` is already the current device. Functions of the CUDA
+    // driver API need a context, and only a call of the CUDA runtime gives the thread a context.
     check(api::use_device(device), "cudaSetDevice");
     changed_ = device != before_;
   }
@@ -83,8 +86,8 @@ class on_device {
 };
 
 /// Returns null if a call on the memory of `device` can use the buffer `data`. Otherwise returns
-/// the reason why the call cannot use the buffer. Does not read or write the buffer. Also returns
-/// null if the device has failed, because the call itself reports that failure.
+/// the reason why it cannot. Does not read or write the buffer. If the device has failed, returns
+/// null, because the call itself reports that failure.
 inline const char* usage_error(const any_buffer& data, int device) {
   const auto is_device_memory = [](const api::location& location) {
     return location.type == api::memory_type::device || location.type == api::memory_type::managed;

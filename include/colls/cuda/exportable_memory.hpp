@@ -17,7 +17,7 @@
 
 namespace colls::cuda {
 
-/// A handle to physical device memory. The destructor drops the handle.
+/// A handle to physical device memory. The destructor releases the handle.
 class physical_memory {
  public:
   physical_memory() = default;
@@ -42,7 +42,7 @@ class physical_memory {
 };
 
 /// A mapping of physical device memory into the address space of this process. The mapping stays
-/// valid after the handle to the memory is dropped.
+/// valid after the handle to the memory has been released.
 class mapped_physical {
  public:
   mapped_physical() = default;
@@ -61,8 +61,9 @@ class mapped_physical {
     is_mapped_ = result == api::success;
     return is_mapped_ ? api::set_access(device, base_, size) : result;
   }
-  /// Gives access to this mapping to every device of this process that can access the memory of
-  /// `devices.front()`, and appends each such device to `devices`.
+  /// Lets further devices of this process access this mapping, and appends them to `devices`. These
+  /// are all the devices that can access the memory of `devices.front()`, which must be the device
+  /// that contains the mapped memory.
   api::status set_access_of_peers(std::vector<int>& devices) {
     const int device = devices.front();
     int count = 0;
@@ -88,8 +89,9 @@ class mapped_physical {
 /// Device memory that this process can export to other processes. All functions are thread-safe.
 class exportable_memory {
  public:
-  /// Tells which streams use the memory. The user's streams may still be using the memory when the
-  /// last pointer to it is destroyed. The streams of colls are never using it at that time.
+  /// Tells which streams use the memory: streams of the user or only streams of colls. The user's
+  /// streams may still be using the memory when the last pointer to it is destroyed. The streams of
+  /// colls have stopped using it before that.
   enum class usage : std::uint8_t { user_streams, own_streams };
 
   /// Allocates at least `size` bytes in the memory of `device`, with undefined contents. The memory
@@ -144,9 +146,9 @@ class exportable_memory {
     allocation = {candidate.mapping_.data(), candidate.mapping_.size(), candidate.number_};
     return true;
   }
-  /// Creates a descriptor of the allocation with the address `base` and the number `number`, calls
-  /// `use(fd)` with the descriptor, and then closes the descriptor. Does nothing if that allocation
-  /// has been freed or if no descriptor can be created.
+  /// Creates a file descriptor of an allocation, calls `use(fd)`, and then closes the descriptor.
+  /// `base` and `number` are the address and the number of the allocation, as `find` reports them.
+  /// Does nothing if this allocation has been freed, or if CUDA cannot create the descriptor.
   template <class Use>
   static void use_descriptor(std::uint64_t base, std::uint64_t number, const Use& use) {
     registry& all = instances();

@@ -109,8 +109,9 @@ class fd_mailbox {
       push_bounded(connections_, std::move(connection), max_connections);
     }
   }
-  /// Receives the one message of a connection and puts it in `messages_` if it is valid. Returns
-  /// false if the message has not arrived yet. The caller must then keep the connection.
+  /// Receives the message from `connection`, on which the peer sends only one message. Puts the
+  /// message in `messages_` if it is valid. Returns false if the message has not arrived yet. In
+  /// this case the caller must keep the connection and try again later.
   bool try_receive(const colls::detail::descriptor& connection) {
     message received;
     const ssize_t size = colls::detail::receive_bytes_with_descriptor(

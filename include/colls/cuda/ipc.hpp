@@ -5,10 +5,10 @@
 // ipc: `cuda_ipc`, the model (a template argument of `attach`) with which the ranks of one machine
 // access each other's device memory directly. If several ranks share a GPU, one of them, the
 // worker, does the work of all of them, so that no kernel waits for another process. If each rank
-// has a GPU of its own, the ranks form a peer group: they reduce short vectors by kernels that
-// write to each other's memory, and may reduce long vectors in a ring. Point-to-point messages, and
-// calls on memory that peers cannot map, are staged: the data is copied through pinned host memory
-// and sent by the transport of host memory.
+// has a GPU of its own, the ranks reduce short vectors with kernels that write to each other's
+// memory (peer_group.hpp). Such ranks may reduce long vectors in a ring (ipc_ring.hpp).
+// Point-to-point messages are staged: the data is copied through pinned host memory and sent by
+// the transport for host memory. Calls on memory that the peers cannot map are also staged.
 
 #include <colls/algorithm/multi_send_recv.hpp>
 #include <colls/cuda/ipc_operation.hpp>
@@ -21,8 +21,8 @@
 
 namespace colls::cuda {
 
-/// A transport for communicators whose buffers are in device memory that the other ranks can map.
-/// The template parameter `Host` is the transport of host memory that carries all messages.
+/// The transport of communicators for device memory whose ranks map each other's buffers. `Host` is
+/// the underlying transport for host memory, which sends all messages.
 template <transport Host>
 class ipc_transport : public staged_transport<Host> {
  public:
@@ -36,8 +36,8 @@ class ipc_transport : public staged_transport<Host> {
         groups_(std::make_unique<peer_groups>(*peers_)) {}
 
   ipc_peers& peers() const { return *peers_; }
-  /// Allocates device memory and fills it with zeros. Other ranks may keep the memory mapped after
-  /// this rank has freed it, but only if CUDA supports such mappings.
+  /// Allocates device memory and fills it with zeros. If CUDA can export device memory by file
+  /// descriptors, other ranks may keep this memory mapped after this rank has freed it.
   std::shared_ptr<std::byte> allocate(std::size_t size) {
     std::shared_ptr<std::byte> memory =
         peers_->allocate(size, exportable_memory::usage::user_streams);
@@ -74,8 +74,9 @@ template <class Host>
 struct point_to_point_body<cuda::ipc_transport<Host>>
     : point_to_point_body<cuda::staged_transport<Host>> {};
 
-/// The implementations of the collectives. A call runs as an `ipc_operation` if the ranks can map
-/// each other's buffers, and is staged otherwise.
+/// The implementations of the collectives. A call is staged if the ranks cannot map each other's
+/// buffers. Otherwise it runs as an `ipc_operation`, except that a peer group (peer_group.hpp) may
+/// perform an all_reduce of a short vector.
 template <class Host>
 struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
   using channel = basic_channel<cuda::ipc_transport<Host>>;
@@ -155,8 +156,8 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
     if (!done) co_await staged::broadcast(as_staged(net), algorithm, data, root);
   }
 
-  /// Performs an all_reduce of each buffer of `group`, one buffer after the other. Only staged
-  /// calls use `packed`.
+  /// Performs an all_reduce of each buffer of `group`. If `reaches_all(net)` is false, stages the
+  /// whole group. Otherwise reduces one buffer after the other and ignores `packed`.
   static task<> all_reduce_group(
       channel net, function_pointer<task<>(host_channel, any_buffer, any_op)> algorithm,
       std::vector<any_buffer> group, reduction op, bool packed) {
@@ -266,8 +267,9 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
 
  private:
   static staged_channel as_staged(const channel& net) { return {net.net(), net.record()}; }
-  /// Returns whether the call may run as an `ipc_operation`. Returns false if the caller has pinned
-  /// (selected) an algorithm of host memory. The call is then staged and uses that algorithm.
+  /// Returns false if the caller has pinned (selected) an algorithm that exists only for host
+  /// memory. The call must then be staged, so that it uses that algorithm. Otherwise returns true:
+  /// the call may access device memory directly.
   static bool may_work_in_place(const operation_record& record) {
     return record.pinned == algorithm::automatic || record.pinned == algorithm::native ||
            record.pinned == algorithm::direct || pins_ring(record);
@@ -280,9 +282,9 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
            net.nodes().nodes() == 1;
   }
 
-  /// Returns the peer group (peer_group.hpp) with which the ranks should try to reduce. Once it is
-  /// set up, the group can reduce without exchanging messages first. Returns null on all ranks if
-  /// the reduction has to run in another way.
+  /// Returns the peer group (peer_group.hpp) with which the ranks should try to perform the
+  /// reduction. The group may not be set up yet; `one_shot_all_reduce` sets it up if necessary.
+  /// Returns null on all ranks if the reduction cannot use a peer group.
   static cuda::peer_group* peer_group_for(const channel& net, const any_buffer& data,
                                           const reduction& op) {
     if (op.run_one_shot_on_device == nullptr || net.size() < 2 || !reaches_all(net)) return nullptr;
@@ -297,9 +299,8 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
     std::uint64_t first = 0;
     std::uint64_t count = 0;
   };
-  /// The layout of one rank's buffers in an all_to_all: for each other rank, the range of the input
-  /// that is sent to that rank, and the range of the output into which that rank's elements are
-  /// received.
+  /// The layout of one rank's buffers in an all_to_all. For each peer, it contains the range of the
+  /// input that is sent to the peer, and the range of the output that receives the peer's elements.
   struct blocks {
     span sent[cuda::max_ipc_ranks];
     span received[cuda::max_ipc_ranks];
@@ -332,10 +333,11 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
     }
   }
 
-  /// Returns whether a reduction may use the ring (ipc_ring.hpp). Returns `never` if the operation
-  /// is not an all_reduce, if it needs a fixed order, or if its elements are converted before they
-  /// are combined. Otherwise returns `always` if the caller has pinned the ring, `between_nodes` if
-  /// the vector is long and no algorithm is pinned, and `never` in all other cases.
+  /// Tells when a reduction may use the ring (ipc_ring.hpp). The result is `never` if the operation
+  /// is not an all_reduce, if it must combine the ranks' elements in a fixed order, or if it
+  /// converts the elements before it combines them. Otherwise the result is `always` if the caller
+  /// has pinned the ring, and `between_nodes` if the vector is long and the caller has pinned no
+  /// algorithm. In all other cases the result is `never`.
   static cuda::ring_use ring_for(const operation_record& record, std::size_t size,
                                  const reduction& op) {
     const bool keeps_order =
@@ -348,11 +350,12 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
     return is_long ? cuda::ring_use::between_nodes : cuda::ring_use::never;
   }
 
-  /// Performs a call as an `ipc_operation`. If `ring_op` is not null and all ranks permit the ring,
-  /// reduces in the ring with `*ring_op`. Otherwise calls `work(operation)` on each worker. The
-  /// operation begins when all ranks' streams have done the work enqueued before the call.
-  /// `is_suitable` says whether the operation can use this rank's buffers. Returns false on all
-  /// ranks if the call was not performed and has to be staged.
+  /// Tries to perform a call as an `ipc_operation`. The operation begins when, on all ranks, the
+  /// caller's stream has done the work that was enqueued before the call. If `ring_op` is not null
+  /// and `uses_ring` returns true, the ranks reduce in the ring with `*ring_op`. Otherwise each
+  /// worker calls `work(operation)`. `is_suitable` says whether the operation can use this rank's
+  /// buffers. Returns false on all ranks if the operation cannot perform the call, which must then
+  /// be staged.
   template <class Work>
   static task<bool> run_in_place(channel net, any_buffer in, any_buffer out, const Work& work,
                                  bool is_suitable = true, const reduction* ring_op = nullptr) {
@@ -367,8 +370,8 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
     if (requires_ring && ring != cuda::ring_use::always) co_return false;
     ipc_operation operation(host, peers, bytes(in), bytes(out), is_suitable, ring);
     co_await preceding->followed(*net.record().communicator);
-    // The caller's stream has now done the work that was enqueued before the call. Therefore the
-    // rest of the call, for example staging, has to wait only for the work stream.
+    // The caller's stream has done the work that was enqueued before the call. From here on, the
+    // call waits for the work stream instead, for example when it is staged.
     net.record().stream = peers.work_stream().ref();
     if (!co_await operation.begin()) co_return false;
     if (cuda::uses_ring(operation.infos())) {
@@ -424,10 +427,11 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
     operation.fold(op, inputs(operation, ranks, offset), outs,
                    parts.count(operation.worker_index()), ranks);
   }
-  /// Enqueues the computation of each rank's prefix (the result of a scan or exscan), for this
-  /// worker's share of the elements. The prefixes are inclusive if `first` is 0 and exclusive if
-  /// `first` is 1. The highest rank comes first, because its prefix may overwrite its input, and no
-  /// prefix of a lower rank needs that input.
+  /// Enqueues work that computes the prefix of each rank, that is, the rank's result of a scan or
+  /// an exscan, for this worker's share of the elements. `first` is 0 for a scan (inclusive
+  /// prefixes) and 1 for an exscan (exclusive prefixes). The work computes the prefix of the
+  /// highest rank first, because a prefix may overwrite the input of its rank, and the prefixes of
+  /// lower ranks do not need that input.
   static void prefixes(ipc_operation& operation, const reduction& op, int ranks, std::size_t count,
                        int first) {
     const partition parts(count, operation.workers());
@@ -447,17 +451,17 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
 namespace colls::cuda {
 
 /// A model for `attach` with which up to 8 ranks of one machine access each other's device memory
-/// directly. The ranks are on one GPU, or on several GPUs that can access each other's memory. The
-/// ranks share memory of `allocate` by file descriptors, and memory of cudaMalloc by CUDA IPC
-/// handles. Ranks in one process use pointers. Kernels reduce in rank order, except in the ring.
-/// No data is sent in messages, so `options.wire` has no effect.
+/// directly. The ranks use one GPU, or several GPUs that can access each other's memory. Ranks in
+/// different processes share memory from `allocate` by file descriptors, and memory from cudaMalloc
+/// by CUDA IPC handles. Ranks in one process use pointers. Kernels combine the inputs in rank
+/// order, except in the ring. No data is sent in messages, so `options.wire` has no effect.
 ///
-/// If the ranks cannot map each other's memory, a call is staged in the pieces that the settings
-/// describe, and a warning in the log gives the reason. A call that pins (selects) an algorithm is
-/// also staged, with two exceptions: `native` and `direct` both select the kernels, and an
-/// all_reduce can use `ring` if each rank has a GPU of its own. Memory that was passed to a call
-/// stays mapped in the other ranks until they destroy their communicators, or until they learn that
-/// other memory now has the same address.
+/// If the ranks cannot map each other's memory, a call is staged: its data is copied through host
+/// memory in the pieces that the settings describe. A warning in the log gives the reason. A call
+/// that pins (selects) an algorithm is also staged, with two exceptions: `native` and `direct` both
+/// select the kernels, and an all_reduce can use `ring` if each rank has a GPU of its own. Memory
+/// that was passed to a call stays mapped in the other ranks. They unmap it when they destroy their
+/// communicators, or when they learn that other memory now has the same address.
 struct cuda_ipc {
   using settings = staging;
 

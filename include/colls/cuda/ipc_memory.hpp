@@ -13,8 +13,9 @@
 
 namespace colls::cuda {
 
-/// The description of a device buffer, which the buffer's owner sends to other ranks. The
-/// description contains all that these ranks need to map the buffer.
+/// The description of a device buffer, which the buffer's owner sends to other ranks. These ranks
+/// use the description to map the buffer. To map exportable memory, they also need a file
+/// descriptor, which the owner sends separately.
 struct remote_buffer {
   api::memory_handle handle;
   std::uint64_t address = 0;  // the address in the process that owns the buffer
@@ -68,10 +69,11 @@ class handle_cache {
   std::vector<entry> entries_;
 };
 
-/// A cache of the mappings of allocations of other processes. A mapping that is not in use is
-/// closed in three cases: the process that owns the allocation describes another allocation at the
-/// same address, another allocation of that process cannot be opened, or too many allocations are
-/// mapped and this mapping was used least recently.
+/// A cache that maps allocations of other processes into this process. It keeps unused mappings,
+/// and `acquire` closes them in three cases. If an allocation overlaps with mapped memory of the
+/// same process, that process has freed the old memory, and `acquire` closes the old mapping. If
+/// too many allocations are mapped, it closes the unused mapping that was used least recently. If
+/// CUDA cannot open an IPC handle, it closes all unused mappings of the same process's memory.
 class mapped_memory {
  public:
   struct mapping {
@@ -87,11 +89,11 @@ class mapped_memory {
   /// has not arrived.
   static constexpr api::status needs_descriptor = api::not_ready;
 
-  /// Maps the allocation that contains `buffer`, a buffer of `process`, so that `device` can access
-  /// the buffer until `release` is called. `device` must be the thread's current device. `fd` is
-  /// the descriptor of exportable memory, or empty if the descriptor has not arrived. If the
-  /// allocation cannot be mapped, returns null and sets `result` to the reason. Otherwise, the
-  /// value of `result` is unspecified.
+  /// Returns a mapping of the allocation that contains `buffer`, a buffer of `process`. `device`
+  /// can access the mapping until the caller passes it to `release`. `device` must be the thread's
+  /// current device. `fd` is needed only for exportable memory. It is the descriptor of the
+  /// allocation, or empty if the descriptor has not arrived. If the allocation cannot be mapped,
+  /// returns null and sets `result` to the reason. Otherwise, the value of `result` is unspecified.
   mapping* acquire(std::uint64_t process, const remote_buffer& buffer,
                    const colls::detail::descriptor& fd, int device, api::status& result) {
     const std::uint64_t offset = buffer.address - buffer.allocation_base;
@@ -154,9 +156,10 @@ class mapped_memory {
   api::status open(mapping& opened) {
     api::status result = api::open(opened.base, opened.buffer.handle);
     if (result != api::success) {
-      // The CUDA driver maps whole blocks of memory. The mapping fails if its block also contains
-      // an allocation that the owner has freed and that is still mapped here. Therefore unused
-      // mappings of the owner are closed before another attempt.
+      // The CUDA driver maps whole blocks of memory, and a block may contain several allocations.
+      // The mapping fails if the owner has freed another allocation of the block but this process
+      // still maps that allocation. Therefore this process closes its unused mappings of the
+      // owner's memory before it tries again.
       const auto is_unused = [&](const std::unique_ptr<mapping>& known) {
         return known->process == opened.process && known->use_count == 0;
       };
@@ -164,7 +167,8 @@ class mapped_memory {
     }
     return result;
   }
-  /// Closes all mappings for which `predicate(mapping)` is true. Returns false if there are none.
+  /// Closes all mappings for which `predicate(mapping)` returns true. Returns whether it has closed
+  /// any mapping.
   template <class Predicate>
   bool close_if(const Predicate& predicate) {
     const std::size_t before = mappings_.size();

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// ipc_operation: one collective of ranks that map each other's device memory. On each GPU one rank,
-// the worker, does the work of all ranks on that GPU by kernels and copies on its stream. The other
-// ranks wait for messages from the workers. No stream waits for another process, because that
-// process may die.
+// ipc_operation: one collective of ranks that map each other's device memory. On each GPU, one rank
+// is the worker. It enqueues kernels and copies on its stream, and these do the work of all ranks
+// on that GPU. The other ranks wait for messages from the workers. No stream waits for another
+// process, because that process may die.
 
 #include <colls/algorithm/multi_send_recv.hpp>
 #include <colls/cuda/ipc_peers.hpp>
@@ -13,14 +13,16 @@
 namespace colls::cuda {
 
 /// One rank's part in one operation. If the operation did not complete, the destructor waits until
-/// this rank accesses no peer's buffers and no peer accesses this rank's buffers. It logs a warning
-/// if it stops waiting while a peer may still access this rank's buffers.
+/// this rank no longer accesses the peers' buffers, and then until the peers no longer access this
+/// rank's buffers. If a peer's process is stopped, the destructor may stop waiting for this peer.
+/// It then logs a warning.
 template <channel Channel>
 class ipc_operation {
  public:
-  /// `is_suitable` says whether the operation can use this rank's buffers. If the buffers of any
-  /// rank are unsuitable, `begin` returns false on all ranks, and the operation has to be staged
-  /// (its data is copied through host memory).
+  /// Exposes the buffers `in` and `out` to the peers if `is_suitable` is true. `is_suitable` says
+  /// whether the operation can use these buffers. If it is false on any rank, `begin` returns false
+  /// on all ranks. The caller must then stage the operation, that is, copy its data through host
+  /// memory.
   ipc_operation(Channel net, ipc_peers& peers, const_bytes in, const_bytes out, bool is_suitable,
                 ring_use ring = ring_use::never)
       : net_(net),
@@ -37,8 +39,9 @@ class ipc_operation {
   ipc_operation(const ipc_operation&) = delete;
   ~ipc_operation() {
     const bool is_interrupted = infos_[own()].epoch != 0;
-    // Two ranks that call `revoke` at the same time could wait for each other's accesses forever.
-    // Therefore `quiesce` first waits until no call of this rank accesses a peer's memory any more.
+    // In `revoke`, this rank waits for its peers and cannot leave their guards. Two ranks could
+    // therefore wait for each other in `revoke` forever. To prevent this, `quiesce` waits until
+    // this rank's accesses to the memory of its peers are done, and then leaves the peers' guards.
     if (is_interrupted) peers_.quiesce();
     for (mapped_memory::mapping* const used : mappings_) mapped_memory::release(*used);
     if (!is_interrupted) return;
@@ -75,8 +78,8 @@ class ipc_operation {
     co_return can_run;
   }
 
-  /// Completes the operation without any work. Must be called on all ranks, after `begin` and
-  /// instead of `run`.
+  /// Ends the operation without doing its work. After `begin` has returned true, either all ranks
+  /// call `decline`, or no rank calls it.
   void decline() { close_epoch(); }
   /// If this rank is a worker, calls `work(*this)`, which enqueues the work. Completes when all
   /// workers have done their work.
@@ -85,8 +88,9 @@ class ipc_operation {
     if (works()) co_await run_part(work);
     co_await end();
   }
-  /// Calls `work(*this)`, which enqueues a part of this rank's work. Completes when that part is
-  /// done. The caller must call `end` after the last part.
+  /// Performs a part of this rank's work. Calls `work(*this)`, which enqueues the part on the work
+  /// stream, and waits until the stream has done it. After the last part, the caller must call
+  /// `end`.
   template <class Work>
   task<> run_part(const Work& work) {
     const std::uint64_t quiesce_count = peers_.quiesce_count();
@@ -99,20 +103,22 @@ class ipc_operation {
         }
         co_await peers_.work_stream().reached();
       } catch (const error& thrown) {
-        // The operation is revoked before the exception leaves this function, so that concurrent
-        // parts fail too, on this rank and on the others.
+        // The exception alone would end only this part of the operation. Therefore this function
+        // revokes the operation, so that all other parts fail too, on this rank and on its peers.
         peers_.quiesce();
         net_.revoke(thrown.record());
         throw;
       }
     }
-    // If `quiesce` was called in the meantime, it has already left the guards, in which this rank
-    // records its accesses to the memory of peers.
+    // Each peer's guard counts the operations of this rank that may access the peer's memory. If
+    // another call has called `quiesce` since this function began, `quiesce` has already set these
+    // counts to 0. They must then not be decremented again.
     if (quiesce_count == peers_.quiesce_count()) leave_all_guards();
     if (is_open) co_return;
-    // The operation has failed on a peer, which has therefore closed its epoch. The peer will
-    // revoke the operation when no rank accesses the peer's memory any more. Until then this rank
-    // waits for a message that no rank sends; the revocation aborts this wait.
+    // A peer has closed its epoch, because the operation has failed on that peer. The peer will
+    // revoke the operation, but only after all ranks have stopped accessing the peer's memory. This
+    // rank waits for the revocation: it receives a message that no rank sends, and the revocation
+    // aborts the receive.
     const int next = (net_.rank() + 1) % net_.size();
     co_await net_.lane(unused_lane).recv(next, mutable_bytes());
   }
@@ -126,7 +132,8 @@ class ipc_operation {
   const Channel& net() const { return net_; }
   const std::vector<peer_info>& infos() const { return infos_; }
 
-  /// Returns the rank that works for `rank`, namely the first rank on the GPU of `rank`.
+  /// Returns the worker that does the work of `rank`. This worker is the lowest rank on the GPU of
+  /// `rank`.
   int worker_for(int rank) const {
     int first = 0;
     while (!(infos_[index(first)].gpu == infos_[index(rank)].gpu)) ++first;
@@ -134,8 +141,8 @@ class ipc_operation {
   }
   bool works_for(int rank) const { return worker_for(rank) == net_.rank(); }
   bool works() const { return works_for(net_.rank()); }
-  /// Returns the number of workers. `worker_index` returns the index of this rank among the
-  /// workers.
+  /// Returns the number of workers. There is one worker on each GPU that the ranks use.
+  /// `worker_index` returns the number of workers whose rank is lower than this rank.
   int workers() const { return workers_before(net_.size()); }
   int worker_index() const { return workers_before(net_.rank()); }
 
@@ -147,9 +154,10 @@ class ipc_operation {
     peers_.work_stream().copy(dest, source, size);
     count_bytes(size);
   }
-  /// Enqueues the work that writes ins[0] (+) ins[1] (+) ... to each buffer of `outs`, where (+) is
-  /// the operation. The kernel applies `op.prepare` to each input. If `ranks` is not 0, the kernel
-  /// also applies `op.finish`, for a reduction over `ranks` ranks, to the result.
+  /// Enqueues a reduction on the work stream. The reduction combines the buffers of `ins` in order
+  /// and writes the result to each buffer of `outs`. The kernel applies `op.prepare` to each input.
+  /// `ranks` is the number of ranks that contribute to the final result. If `ranks` is not 0, the
+  /// kernel also applies `op.finish` to the result. If `ranks` is 0, the result is a partial one.
   void fold(const reduction& op, const std::vector<const void*>& ins,
             const std::vector<std::byte*>& outs, std::size_t elements, int ranks) {
     if (elements == 0) return;
@@ -162,9 +170,9 @@ class ipc_operation {
   }
 
  private:
-  // Tells whether a rank has mapped all that it needs. The values are in order, with the worst case
-  // first. `needs_descriptor` means that mapping can succeed after the peers have sent descriptors
-  // to the rank.
+  // The extent to which a rank has mapped the memory that it needs. The values are in ascending
+  // order, because `worst` returns the smallest value of all ranks. `needs_descriptor` means that
+  // the rank can map the rest after its peers have sent file descriptors of their memory to it.
   enum class access : char { none, needs_descriptor, full };
 
   static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
@@ -213,10 +221,11 @@ class ipc_operation {
     }
   }
 
-  /// Maps the guards (access_guard.hpp) of all workers, to which the workers' streams write their
-  /// progress. On a worker, also maps the guards and buffers of all other ranks. `is_sent` says
-  /// whether all peers have sent the descriptors that this rank needs. Returns what this rank can
-  /// access now. If the result is not `full`, sets `refusal_` to the reason.
+  /// Maps the memory of other ranks that this rank needs. Every rank needs the guards
+  /// (access_guard.hpp) of all workers, because the workers' streams write their progress to these
+  /// guards. A worker also needs the guards and buffers of all other ranks. `is_sent` says whether
+  /// the peers have already sent the file descriptors that this rank needs. If the result is not
+  /// `access::full`, this function sets `refusal_` to the reason.
   access map_peers(bool is_sent) {
     access result = access::full;
     const on_device guard(peers_.work_stream().device());

@@ -3,9 +3,9 @@
 #pragma once
 
 // ipc_peers: the state that one rank needs to access the device memory of other ranks on its
-// machine, and to let these ranks access its own device memory. A rank exposes its memory in
-// epochs, and a peer enters the rank's access guard while it accesses the memory (see
-// access_guard.hpp).
+// machine, and to let these ranks access its own device memory. The rank permits access only during
+// epochs, which it opens and closes. The rank's access guard (see access_guard.hpp) records which
+// ranks access the memory.
 
 #include <colls/base/log.hpp>
 #include <colls/cuda/access_guard.hpp>
@@ -22,9 +22,9 @@ namespace colls::cuda {
 /// most this many inputs.
 inline constexpr int max_ipc_ranks = 8;
 
-/// Tells when a call uses the ring (ipc_ring.hpp): never, only if the ring reduces the traffic
-/// between NUMA nodes, or always. If the ranks have different values, the smallest value applies to
-/// all ranks.
+/// The condition under which an all_reduce uses the ring (ipc_ring.hpp): never, only if the ring
+/// reduces the traffic between NUMA nodes, or always. If the ranks have different values, the
+/// smallest of these values applies to all ranks.
 enum class ring_use : std::int64_t { never, between_nodes, always };
 
 /// The message with which each rank describes itself and its buffers to all other ranks before any
@@ -50,7 +50,8 @@ struct refusal {
   const char* hint = "";
 };
 
-/// The exports, mappings, access guards and streams of one rank, which all its calls share.
+/// The state that all calls of one rank share: the descriptions of its own device memory, the
+/// mappings of other ranks' device memory, the access guards, and the streams.
 class ipc_peers {
  public:
   ipc_peers(int device, int rank, int ranks)
@@ -72,15 +73,18 @@ class ipc_peers {
     restore_device(before);
   }
 
-  /// Returns the pool of streams that calls use to wait for the streams of their callers.
+  /// Returns a pool of streams. A call takes a stream from this pool and makes it wait for the work
+  /// that the caller has already enqueued on its own stream.
   stream_pool& streams() { return streams_; }
-  /// Returns the stream that does the work of all calls. This stream waits for no other stream.
+  /// Returns the stream that does the work of every `ipc_operation` of this rank. This stream waits
+  /// for no other stream.
   stream& work_stream() { return work_stream_; }
   cuda::access_guard& own_guard() { return guard_; }
   /// Closes the epoch of an operation that did not complete. Then waits until no peer accesses the
-  /// memory that the operation exposed. The peers' programs need not do anything for this, because
-  /// the accesses are work of streams, which the GPU completes in any case. Returns false if a peer
-  /// may still access the memory, for example because the peer's process is stopped.
+  /// memory that the operation exposed. A peer that has already enqueued its accesses on a stream
+  /// need not do anything more, because the GPU completes the work of the stream in any case.
+  /// Returns false if a peer may still access the memory, for example because the peer's process is
+  /// stopped.
   bool revoke(std::uint64_t epoch) {
     const auto has_reached = [this](int rank, std::uint32_t value) {
       const auto found = guards_.find(rank);
@@ -96,8 +100,9 @@ class ipc_peers {
     for (auto& [rank, theirs] : guards_) theirs.leave_all(rank_);
     ++quiesce_count_;
   }
-  /// Returns the number of calls of `quiesce` so far. If this number has grown since an operation
-  /// entered the guards of its peers, `quiesce` has already left these guards.
+  /// Returns how often `quiesce` has been called. An operation reads this number before it enters
+  /// the guards of its peers. If the number has changed when the operation wants to leave these
+  /// guards, `quiesce` has already left them.
   std::uint64_t quiesce_count() const { return quiesce_count_; }
   int rank() const { return rank_; }
   std::uint64_t process() const { return process_; }
@@ -128,8 +133,8 @@ class ipc_peers {
 
   remote_buffer describe(const_bytes data) { return handles_.describe(data); }
 
-  /// Returns this process's mapping of the guard of `rank`, which `peer` describes. Returns null if
-  /// this process cannot map the guard.
+  /// Returns this process's mapping of the guard of `rank`, or null if this process cannot map that
+  /// guard. `peer` is the description that `rank` has sent.
   access_guard_view* guard_of(int rank, const peer_info& peer) {
     access_guard_view& view = guards_[rank];
     if (!view.refers_to(peer.guard)) view = access_guard_view(peer.guard, ranks_);
@@ -188,9 +193,10 @@ class ipc_peers {
     if (is_of_this_process && peer.device == work_stream_.device()) {
       return reinterpret_cast<std::byte*>(buffer.address);
     }
-    // CUDA's peer access covers only memory from cudaMalloc. Therefore memory that other processes
-    // cannot open (memory from pools or memory that the user has mapped) is also inaccessible to
-    // the other devices of this process.
+    // Other processes cannot open memory from pools or memory that the user has mapped, so
+    // `share_status` is an error for such memory. CUDA's peer access does not cover such memory
+    // either. Therefore the other devices of this process cannot access it, and this check comes
+    // before the code that enables peer access.
     auto result = static_cast<api::status>(buffer.share_status);
     if (result != api::success) {
       refused = {
@@ -230,9 +236,10 @@ class ipc_peers {
     return nullptr;
   }
 
-  /// Logs why the data of the operation in `record`, and of similar operations, is staged, that is,
-  /// copied through host memory. `rank` is the rank whose memory cannot be mapped. Only the first
-  /// call logs anything.
+  /// Logs that this rank cannot map the memory of `rank`, and that therefore the operation in
+  /// `record` and similar operations are staged (their data is copied through host memory). The
+  /// warning contains the reason and the hint in `refused`. Only the first call of this function
+  /// logs anything.
   void log_refusal(const operation_record& record, int rank, const refusal& refused) {
     if (std::exchange(refusal_logged_, true)) return;
     log_warn(
@@ -244,9 +251,9 @@ class ipc_peers {
   }
 
  private:
-  /// Sets `node_` to the NUMA node of the device, and `links_differ_` to whether the device's links
-  /// to the other devices of this process differ in performance. Where CUDA cannot tell, assumes
-  /// that the node is unknown (-1) and that links do not differ.
+  /// Sets `node_` to the NUMA node of this rank's device, or to -1 if CUDA does not know the node.
+  /// Sets `links_differ_` to true if the links from this device to the other devices that this
+  /// process can see differ in performance. Ignores a link if CUDA does not know its performance.
   void find_links() {
     const int device = work_stream_.device();
     if (api::host_node(node_, device) != api::success) node_ = -1;

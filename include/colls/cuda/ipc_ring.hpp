@@ -3,8 +3,9 @@
 #pragma once
 
 // ipc_ring: all_reduce of long vectors by a ring of ranks, each on a GPU of its own. A rank reads
-// only the memory of the previous rank in the ring. Where several GPUs share the link between two
-// NUMA nodes, less data crosses that link than if each rank read the memory of all other ranks.
+// only the memory of the previous rank in the ring. If several GPUs share the link between two NUMA
+// nodes, the ring moves less data over that link than an all_reduce in which each rank reads the
+// memory of all other ranks.
 
 #include <colls/base/partition.hpp>
 #include <colls/cuda/ipc_operation.hpp>
@@ -19,12 +20,12 @@ namespace colls::cuda {
 /// costs a kernel launch, a wait and a message.
 inline constexpr std::size_t min_ring_bytes = 4 << 20;
 
-/// Returns whether an operation uses the ring. `infos` are the messages that the ranks have sent
-/// for this operation. All ranks get the same result. Returns false if there is only one rank, if
-/// two ranks share a GPU, or if any rank has `ring_use::never`. Otherwise, returns true in two
-/// cases: all ranks have `ring_use::always`, or the links between GPUs differ in performance and at
-/// least two NUMA nodes have two or more ranks each. A ring saves no traffic to and from a node
-/// with a single rank.
+/// Returns whether an operation uses the ring. `infos` contains the messages that all ranks have
+/// sent for this operation, so the result is equal on all ranks. The result is false if there is
+/// only one rank, if two ranks share a GPU, or if any rank has `ring_use::never`. Otherwise, the
+/// result is true if all ranks have `ring_use::always`. It is also true if the links between GPUs
+/// differ in performance and at least two NUMA nodes have two or more ranks each. A NUMA node with
+/// a single rank does not count, because a ring saves no traffic to and from such a node.
 inline bool uses_ring(const std::vector<peer_info>& infos) {
   ring_use use = ring_use::always;
   bool links_differ = false;
@@ -54,8 +55,8 @@ inline std::vector<int> ring_order(const std::vector<peer_info>& infos) {
   return order;
 }
 
-/// One rank's part in an all_reduce by the ring. The object is constructed from an `ipc_operation`
-/// that has begun, that is, its `begin` has returned true.
+/// One rank's part in an all_reduce by the ring. The constructor takes an `ipc_operation` whose
+/// `begin` has already returned true.
 template <channel Channel>
 class ipc_ring {
  public:
@@ -68,10 +69,11 @@ class ipc_ring {
                                    order_.begin())) {}
   ipc_ring(const ipc_ring&) = delete;
 
-  /// Performs the all_reduce. Divides the vector into pieces that are reduced concurrently, so that
-  /// the device works on one piece while the ranks exchange messages about another piece. Each rank
-  /// has a chunk of the vector, and a piece contains a segment of every chunk. `stage` determines
-  /// the number of pieces.
+  /// Performs the all_reduce. The vector consists of one chunk per rank. This function divides the
+  /// vector into pieces, each of which contains a segment of every chunk. It reduces several pieces
+  /// concurrently, so that the device works on one piece while the ranks exchange messages about
+  /// another piece. `stage` determines the number of pieces, and how many of them are reduced
+  /// concurrently.
   template <class Staging>
   task<> run(const Staging& stage) {
     const int pieces = stage.pieces(parts_.longest() * op_.storage_size);
@@ -89,15 +91,18 @@ class ipc_ring {
     return order_[static_cast<std::size_t>(position) % order_.size()];
   }
 
-  /// Performs the all_reduce of one piece: first a reduce_scatter, in which partial sums travel
-  /// from rank to rank through the outputs, and then an all_gather of the sums.
+  /// Performs the all_reduce of one piece in two phases. The first phase is a reduce_scatter: in
+  /// each step, a rank reads a partial sum from the previous rank, adds its own input, and writes
+  /// the result to its own output. The second phase is an all_gather: in each step, a rank copies a
+  /// complete sum from the output of the previous rank to its own output.
   task<> run_piece(Channel lane, partition parts) {
     const int ranks = lane.size();
     const int previous = rank_at(position_ + ranks - 1);
     const int next = rank_at(position_ + 1);
     const mutable_bytes empty;
     for (int step = 1; step < 2 * ranks - 1; ++step) {
-      // Waits for the previous rank, because this step reads what that rank wrote in `step - 1`.
+      // This step reads what the previous rank has written in its last step. Therefore this rank
+      // waits for a message in which the previous rank says that its last step is done.
       if (step > 1) co_await when_all(lane.send(next, empty), lane.recv(previous, empty));
       const auto work = [&](ipc_operation<Channel>& operation) {
         const int chunk = (position_ + 2 * ranks - step - 1) % ranks;

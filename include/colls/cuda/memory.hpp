@@ -89,17 +89,18 @@ class host_registration {
   bool good_;
 };
 
-/// A list of unused values that are kept for later use. `take` prefers the value that was given
-/// back last. `take` also destroys old values, which have not been used during the last `max_age`
-/// calls of `take`. Therefore the list does not keep many more values than were recently in use at
-/// the same time.
+/// A list of unused values. `take` removes a value from the list, and `give` adds one. `take`
+/// prefers the value that `give` has added last. `take` also destroys old values, that is, values
+/// that have been in the list for more than `max_age` calls of `take`. Therefore the list does not
+/// keep many more values than the program has recently used at the same time.
 template <class T>
 class free_list {
  public:
   static constexpr std::uint64_t max_age = 1024;
 
-  /// Returns an unused value for which `fits(value)` is true, or `make()` if there is none.
-  /// Destroys an old value only if `can_destroy(value)` is true.
+  /// Removes a value for which `fits(value)` is true from the list and returns it. Returns `make()`
+  /// if the list contains no such value. Also destroys every value that has been in the list for
+  /// more than `max_age` calls and for which `can_destroy(value)` is true.
   template <class Fits, class CanDestroy, class Make>
   T take(const Fits& fits, const CanDestroy& can_destroy, const Make& make) {
     ++now_;

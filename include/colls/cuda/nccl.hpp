@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// nccl: the model `nccl` (a template argument of `attach`), which performs collectives on device
-// memory by NCCL. If NCCL does not support a reduction, NCCL only moves the data, and kernels of
-// colls reduce the data.
+// nccl: the model `nccl` (a template argument of `attach`), which uses NCCL for collectives on
+// device memory. For a reduction that NCCL does not support, NCCL only moves the data, and kernels
+// of colls reduce the data.
 
 #include <colls/algorithm/table.hpp>
 #include <colls/call/call_request.hpp>
@@ -41,17 +41,18 @@ constexpr nccl_reduction nccl_reduction_of(std::uint32_t type, std::uint32_t op)
   return {};
 }
 
-/// A transport for communicators whose collectives NCCL performs on a device. The template
-/// parameter `Host` is the transport of host memory that carries all other messages. Point-to-point
-/// messages are staged (copied through pinned host memory), because messages of NCCL have no tags
-/// and block their stream.
+/// A transport for communicators that use NCCL for their collectives on device memory. The template
+/// parameter `Host` is the transport for messages in host memory. It also carries the
+/// point-to-point messages, which are staged (copied through pinned host memory). NCCL does not
+/// carry them, because its messages have no tags, and because a stream that sends or receives such
+/// a message does no other work until the peer takes part.
 template <transport Host>
 class nccl_transport : public staged_transport<Host> {
  public:
   static constexpr bool reduces_on_device = true;
   static constexpr bool folds_in_order = true;
-  /// Whether NCCL itself performs the collective `Coll` with this element type and this operation.
-  /// NCCL has no scans.
+  /// True if NCCL itself performs the collective `Coll` with the element type `T` and the operation
+  /// `Op`. False for scans and exscans, which NCCL does not have.
   template <collective Coll, class T, class Op>
   static constexpr bool has_reduction = Coll != collective::scan && Coll != collective::exscan &&
                                         nccl_reduction_of(type_id<T>(), op_id<Op>()).is_known;
@@ -81,9 +82,9 @@ template <class Host>
 struct point_to_point_body<cuda::nccl_transport<Host>>
     : point_to_point_body<cuda::staged_transport<Host>> {};
 
-/// The implementations of the collectives. The calls on a communicator enqueue their work on
-/// streams in the order in which the calls are made. A call completes when its stream has done its
-/// work.
+/// The implementations of the collectives on an `nccl_transport`. Each call enqueues its work on a
+/// stream and completes when the stream has done that work. The calls on one communicator enqueue
+/// their work in the order in which the program makes the calls.
 template <class Host>
 struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
   using channel = basic_channel<cuda::nccl_transport<Host>>;
@@ -358,8 +359,10 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
     });
   }
 
-  /// Sends to each rank that rank's chunk of `in`. Receives this rank's chunk of the inputs of all
-  /// ranks into `slots`, in rank order.
+  /// Enqueues an exchange of chunks, which `parts` defines. This rank sends chunk r of its `in` to
+  /// each other rank r, and receives the chunk with its own rank number from the `in` of each other
+  /// rank. Afterwards, `slots` contains the received chunks and this rank's own chunk, in the order
+  /// of the ranks from which they come.
   static task<> exchange(channel net, nccl_call& call, any_buffer in, partition parts,
                          std::byte* slots) {
     const int self = net.rank();
@@ -422,8 +425,9 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
     co_await call.accepted();
   }
 
-  /// Performs a scan or an exscan. Each rank computes the results of all ranks for one chunk of the
-  /// vector, and then sends the result of each other rank to that rank.
+  /// Performs a scan or an exscan. Each rank is responsible for one chunk of the vector. The rank
+  /// computes this chunk of every rank's result. It then sends to each other rank the chunk of that
+  /// rank's result.
   static task<> prefixes(channel net, any_buffer in, any_buffer out, reduction op,
                          bool is_inclusive) {
     const auto work = [=](nccl_call& call) -> task<> {
@@ -507,10 +511,11 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
   }
 
   /// Runs `work(call)`, which enqueues the work of a call on a stream, and then waits until the
-  /// stream has done that work. A call enqueues its work only after all earlier calls have enqueued
-  /// theirs. While the stream works, each rank sends an empty message to the next rank. The header
-  /// of the message contains a fingerprint (a hash) of the call. A rank that has made a different
-  /// call is thus detected without a round trip.
+  /// stream has done that work. A call enqueues its work only after all earlier calls on the
+  /// communicator have enqueued their work. While the stream works, each rank sends one empty
+  /// message to the next rank. The header of the message contains a fingerprint (a hash) of the
+  /// sender's call. If the receiver has made a different call, it detects this from the header,
+  /// without a round trip.
   template <class Work>
   static task<> submit(channel net, Work work) {
     cuda::nccl_context& context = net.net().context();
@@ -548,10 +553,10 @@ struct algorithm_table<basic_channel<cuda::nccl_transport<Host>>> {
   template <class Function>
   using rows = std::array<algorithm_entry<Function>, 1>;
 
-  /// Returns the algorithms that may perform a call: either `native` or none. Returns none if the
-  /// call requires a reduction in rank order that NCCL itself would perform, because NCCL defines
-  /// no order. If `query.commutative` is false, kernels of colls reduce in rank order, so `native`
-  /// is returned.
+  /// Returns the algorithms that may perform a call: either `native` or none. Returns none if NCCL
+  /// itself would perform the reduction and the call requires a reduction in rank order, because
+  /// NCCL does not define the order. `query.commutative` is false for each reduction that kernels
+  /// of colls perform. These kernels reduce in rank order, so `native` may perform such calls.
   static algorithm_set legal(const selection_query& query) {
     algorithm_set result;
     const bool has_no_order =
@@ -592,11 +597,13 @@ namespace colls::cuda {
 
 /// A model for `attach` that uses NCCL. The ranks exchange the id of NCCL's communicator over the
 /// communicator that is passed to `attach`. NCCL performs sums, products, minima and maxima of 1-,
-/// 4- and 8-byte integers and of floating-point types, and averages of floating-point types. NCCL
-/// chooses the order of a reduction and rounds at each hop. The kernels of colls perform all other
-/// reductions and all scans, in rank order. A file that uses these kernels must be a .cu file
-/// compiled by nvcc. `attach` fails with `errc::version_mismatch` if NCCL is older than the header
-/// with which the program was compiled, or if ranks have different versions of NCCL.
+/// 4- and 8-byte integers and of floating-point types, and averages of floating-point types. In
+/// these reductions, NCCL chooses the order, and rounds each partial result that it passes from one
+/// rank to the next. Kernels of colls perform all other reductions and all scans. These kernels
+/// reduce in rank order. A source file that needs these kernels must be a .cu file and must be
+/// compiled by nvcc. `attach` fails with `errc::version_mismatch` in three cases: NCCL is older
+/// than the NCCL header with which the program was compiled, NCCL and this header have different
+/// major versions, or the ranks use different versions of NCCL.
 struct nccl {
   struct settings {};
 

@@ -57,14 +57,15 @@ struct unique_id {
 /// Sets `number` to the version of NCCL, which is 22809 for NCCL 2.28.9, for example.
 status version(int& number);
 status make_id(unique_id& id);
-/// Creates a non-blocking communicator. If a call on the communicator returns in_progress, no other
-/// operation may be called on the communicator until `async_error` reports that the first call has
-/// succeeded or failed.
+/// Creates a non-blocking communicator. If a function returns in_progress, the caller must call
+/// `async_error` until it no longer reports in_progress. The caller must not use the communicator
+/// for anything else before that.
 status make_comm(comm_ref& comm, int ranks, const unique_id& id, int rank);
 status async_error(comm_ref comm, status& state);
 /// Aborts the operations that are in flight on the device, and frees the communicator.
 status abort(comm_ref comm);
-/// Begins the orderly destruction of the communicator by flushing the data that this rank has sent.
+/// Begins the orderly destruction of the communicator: makes NCCL deliver the data that this rank
+/// has sent. When this is done, the caller must call `destroy`.
 status finalize(comm_ref comm);
 status destroy(comm_ref comm);
 
@@ -84,8 +85,9 @@ status all_gather(const void* in, void* out, std::size_t bytes_of_in, comm_ref c
 status send(const void* data, std::size_t bytes, int peer, comm_ref comm, stream_ref stream);
 status recv(void* data, std::size_t bytes, int peer, comm_ref comm, stream_ref stream);
 
-/// Returns whether NCCL's header declares the functions that the next three wrappers call. NCCL has
-/// these functions since version 2.28. For older versions, the wrappers return invalid_usage.
+/// Returns whether NCCL's header declares the functions that `gather`, `scatter` and `all_to_all`
+/// call. The header declares these functions in NCCL 2.28 and later. With an older header, these
+/// three wrappers return invalid_usage.
 bool has_blocks();
 /// Gathers the blocks of all ranks, which have equal sizes, into `blocks` on the root. The root's
 /// own block may already be at its place in `blocks`.

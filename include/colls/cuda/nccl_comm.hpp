@@ -3,9 +3,9 @@
 #pragma once
 
 // nccl_comm: the NCCL communicators of one rank, and the state of one call on such a communicator.
-// Calls enqueue their work on a stream in the order in which the calls are made. Each call then
-// waits for its work. If a call fails or is destroyed before its work is done, the call aborts
-// NCCL's communicator.
+// Each call enqueues its work on a stream and then waits until the stream has done that work. The
+// calls enqueue their work in the order in which the program makes the calls. If a call fails or is
+// destroyed before its work is done, the call aborts NCCL's communicator.
 
 #include <colls/channel/channel.hpp>
 #include <colls/cuda/async_mutex.hpp>
@@ -36,14 +36,16 @@ inline void check_nccl(nccl_api::status status, const char* call) {
   }
 }
 
-/// A filter that delays NCCL errors that another rank may have caused. NCCL reports that a
-/// connection broke, but not which rank failed or why. The transport of host memory tells all ranks
-/// the reason, perhaps a moment later. Therefore the filter ignores such an error for a second.
+/// A filter that delays NCCL errors that another rank may have caused. Such an error says that a
+/// connection broke, but not which rank failed or why. The transport of host memory reports the
+/// reason to all ranks, but its report may arrive after the NCCL error. Therefore the filter
+/// ignores such errors for one second after the first one.
 class remote_error_filter {
  public:
-  /// Returns whether `status` has to be reported now. Returns false if another rank may have caused
-  /// the error and less than a second has passed since the first such error. The caller then keeps
-  /// waiting for the reason that the transport of host memory reports.
+  /// Returns whether the caller must report the error `status` now. Returns false if another rank
+  /// may have caused the error and at most a second has passed since the first such error. In that
+  /// case the caller should continue to wait, because the transport of host memory may report the
+  /// reason.
   bool is_final(nccl_api::status status) {
     if (status != nccl_api::remote_error && status != nccl_api::system_error) return true;
     const auto now = std::chrono::steady_clock::now();
@@ -55,8 +57,8 @@ class remote_error_filter {
   std::optional<std::chrono::steady_clock::time_point> first_seen_;
 };
 
-/// NCCL's communicator for one communicator of colls. The first call on the communicator of colls
-/// creates NCCL's communicator.
+/// The NCCL communicator that belongs to one communicator of colls. It is created by the first call
+/// of a collective on the communicator of colls.
 class nccl_comm {
  public:
   explicit nccl_comm(std::uint32_t id) : id_(id) {}
@@ -70,28 +72,30 @@ class nccl_comm {
   nccl_api::comm_ref handle() const { return handle_; }
   async_mutex& mutex() { return mutex_; }
 
-  /// Begins to create NCCL's communicator, which is ready when `status` returns success.
+  /// Starts to create NCCL's communicator. The communicator is ready when `status` returns success.
   void make(int ranks, const nccl_api::unique_id& unique, int rank) {
     check_nccl(nccl_api::make_comm(handle_, ranks, unique, rank), "ncclCommInitRankConfig");
   }
-  /// Returns in_progress if NCCL has not accepted the last call yet. Returns an error if a call was
-  /// aborted, or if a call or its work on the device has failed. Returns success otherwise.
+  /// Returns in_progress if NCCL has not accepted the last NCCL call. Returns an error if NCCL's
+  /// communicator was aborted, or if an NCCL call or its work on the device has failed. Returns
+  /// success otherwise.
   nccl_api::status status() const {
     if (!is_made()) return nccl_api::remote_error;  // another call has aborted NCCL's communicator
     nccl_api::status state = nccl_api::success;
     const nccl_api::status result = nccl_api::async_error(handle_, state);
     return result != nccl_api::success ? result : state;
   }
-  /// Aborts the NCCL work that is in flight on the device, so that streams can continue, and frees
-  /// NCCL's communicator. The results of the aborted calls are undefined.
+  /// Aborts the communicator's work that is in flight on the device, and frees NCCL's communicator.
+  /// The streams that contain this work can then continue. The results of the aborted calls are
+  /// undefined.
   void abort() noexcept {
     if (is_made()) (void)nccl_api::abort(std::exchange(handle_, {}));
   }
-  /// Takes the next step to destroy NCCL's communicator, without waiting. After the first call of
-  /// this function, nothing else may be called on the communicator. Returns true if the
-  /// communicator is destroyed. Returns false if data that this rank has sent may not have arrived
-  /// yet; the function must then be called again. One second after the first call, the function
-  /// aborts the communicator and returns true.
+  /// Tries to destroy NCCL's communicator without waiting. Returns true if the communicator is
+  /// destroyed. Returns false if data that this rank has sent may not have arrived yet. In this
+  /// case the caller must call this function again. If NCCL reports an error, or if a second has
+  /// passed since the first call of this function, aborts the communicator and returns true. After
+  /// the first call, the caller must not use the communicator for anything else.
   bool try_destroy() noexcept {
     if (!is_made()) return true;
     const auto now = std::chrono::steady_clock::now();
@@ -123,10 +127,11 @@ class nccl_context {
   int device() const { return stream_.device(); }
   device_pool& pool() { return pool_; }
 
-  /// Returns the stream for the work of a call. This is the caller's stream, unless the caller's
-  /// stream is the default stream, which all ranks of a process may share. In that case returns a
-  /// stream of this object, which waits for the current work of the default stream. Throws if the
-  /// caller's stream is captured into a graph.
+  /// Returns the stream on which a call enqueues its work. If `caller`, the stream that the user
+  /// has passed, is not the default stream, returns `caller`. All ranks of a process may share the
+  /// default stream. Therefore, if `caller` is the default stream, returns a stream of this object
+  /// and makes it wait for the current work of the default stream. Throws if `caller` is being
+  /// captured into a graph.
   stream_ref stream_for(stream_ref caller) {
     if (caller.handle != nullptr) {
       refuse_captured(caller);
@@ -136,9 +141,9 @@ class nccl_context {
     return stream_.ref();
   }
 
-  /// Returns the `nccl_comm` of `comm`. Creates the `nccl_comm` if there is none. Also destroys the
-  /// `nccl_comm` of each communicator that no longer exists on this rank. Other ranks may still run
-  /// calls on such a communicator, but this rank has done its part of those calls.
+  /// Returns the `nccl_comm` of `comm`. Creates the `nccl_comm` if there is none. Also tries to
+  /// destroy the `nccl_comm` of each communicator that no longer exists on this rank. Other ranks
+  /// may still run calls on such a communicator, but this rank's part of those calls is done.
   nccl_comm& comm_of(const communicator_state& comm, const tag_matcher& matcher) {
     const auto is_destroyed = [&matcher](const std::unique_ptr<nccl_comm>& known) {
       return matcher.find(known->id()) == nullptr && known->try_destroy();
@@ -150,8 +155,8 @@ class nccl_context {
     return *comms_.emplace_back(std::make_unique<nccl_comm>(comm.id()));
   }
 
-  /// Returns an unused progress counter, in which the stream of one call records how much of its
-  /// work is done. The caller must return the counter by `give`.
+  /// Returns an unused progress counter. In this counter, the stream of one call records how much
+  /// of the call's work is done. The caller must return the counter with `give`.
   progress_counter* take_counter() {
     if (free_.empty()) {
       const on_device guard(device());
@@ -193,8 +198,8 @@ class nccl_call {
     if (counter_ != nullptr) context_.give(counter_);
   }
 
-  /// Marks the beginning of the call's use of NCCL. From then on, the destructor aborts NCCL's
-  /// communicator if the work is not done.
+  /// Records that the call is about to use NCCL. From then on, the destructor aborts NCCL's
+  /// communicator if the call's work is not done.
   void begin() { has_begun_ = true; }
   void choose_stream() {
     queue_ = context_.stream_for(record_.stream);
@@ -212,14 +217,14 @@ class nccl_call {
     if (bytes != 0 && dest != source)
       check(api::copy(dest, source, bytes, queue_), "cudaMemcpyAsync");
   }
-  /// Makes the communicator's device the thread's current device and runs `calls()`, which calls
-  /// NCCL. The current device matters because NCCL uses it if there is only one rank.
+  /// Runs `calls()`, which calls NCCL. Meanwhile the communicator's device is the thread's current
+  /// device. This is necessary because NCCL uses the current device for a communicator of one rank.
   template <class Calls>
   void enqueue(const Calls& calls) const {
     const on_device guard(context_.device());
     calls();
   }
-  /// Like `enqueue`, but makes the calls in one NCCL group.
+  /// Runs `calls()` as `enqueue` does, but puts all NCCL calls that it makes into one NCCL group.
   template <class Calls>
   void grouped(const Calls& calls) const {
     const on_device guard(context_.device());
@@ -234,7 +239,7 @@ class nccl_call {
     group.open = false;
     check_nccl(nccl_api::group_end(), "ncclGroupEnd");
   }
-  /// Enqueues a reduction that a kernel of colls performs.
+  /// Enqueues the reduction `pass`. A kernel of colls performs it, not NCCL.
   void fold(const reduction& op, device_pass pass) const {
     if (pass.count == 0) return;
     const on_device guard(context_.device());
@@ -242,9 +247,9 @@ class nccl_call {
     op.run_on_device(op.op.state, pass);
   }
 
-  /// The operation of `co_await accepted()`, which completes when NCCL has accepted the last call.
-  /// Until then no other call may be made on NCCL's communicator. Throws if the last call or the
-  /// communicator of colls has failed.
+  /// The operation that `co_await accepted()` starts. It completes when NCCL has accepted the last
+  /// NCCL call. Until then, the caller must make no other call on NCCL's communicator. The
+  /// `co_await` throws if the last NCCL call or the communicator of colls has failed.
   class accept_wait;
   struct accept_request {
     using operation = accept_wait;
@@ -252,8 +257,9 @@ class nccl_call {
   };
   accept_request accepted() { return {this}; }
 
-  /// The operation of `co_await finished(net)`, which completes when the stream has done all work
-  /// that was enqueued before the wait began. Throws if the communicator of colls has failed.
+  /// The operation that `co_await finished(net)` starts. It completes when the stream has done all
+  /// work that was enqueued before the `co_await`. The `co_await` throws if the communicator of
+  /// colls has failed.
   template <class Channel>
   class finish_wait;
   template <class Channel>
@@ -320,8 +326,8 @@ class nccl_call::finish_wait : polled_condition, completion {
       : call_(*wanted.call),
         net_(wanted.net),
         wait_({call_.context_.device(), call_.queue_, call_.counter_}) {}
-  /// Aborts NCCL's communicator if the stream has not done its work, because the destructor of
-  /// `wait_` waits for the stream and might otherwise never return.
+  /// Aborts NCCL's communicator if the stream has not done its work. Without the abort, the
+  /// destructor of `wait_` might never return, because it waits for the stream.
   ~finish_wait() {
     if (wait_.is_awaited()) call_.comm_.abort();
   }
@@ -349,9 +355,9 @@ class nccl_call::finish_wait : polled_condition, completion {
   }
 
  private:
-  /// Called when `wait_` has completed, or when the wait is given up because of a failure. If the
-  /// stream has done its work, marks the call as finished. If the stream has failed, revokes the
-  /// operation on all ranks, so that concurrent waits fail too.
+  /// Called when `wait_` has completed, or when a failure of the communicator ends the wait early.
+  /// If the stream has done its work, marks the call as finished. If the stream has failed, revokes
+  /// the operation on all ranks, so that their waits for messages of the operation fail too.
   void on_stream_done() noexcept {
     try {
       wait_.result();

@@ -2,16 +2,17 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// one_shot: all_reduce of short vectors by kernels, for ranks that each have a GPU of their own.
-// Each rank's kernel writes the rank's input into the peer buffers (peer_buffers.hpp) of all ranks
-// and sets its flags there. When all ranks have set their flags in the kernel's own peer buffers,
-// the kernel reduces the data there. In the one-shot algorithm each rank reduces the whole vector.
-// In the two-shot algorithm each rank reduces a share of the vector and writes the result into the
-// peer buffers of all ranks.
+// one_shot: kernels that perform an all_reduce of a short vector. Each rank must have a GPU of its
+// own. The kernel of each rank writes the rank's input into the peer buffers (peer_buffers.hpp) of
+// all ranks, and then sets flags in these peer buffers. When all ranks have set their flags in the
+// peer buffers of one rank, the kernel of that rank reduces the inputs in these buffers. In the
+// one-shot algorithm, each rank reduces the whole vector. In the two-shot algorithm, each rank
+// reduces only a share of the vector and writes the result into the peer buffers of all ranks.
 //
-// A kernel polls flags only for a limited time. If some flags are still not set, the kernel
-// returns, and the CPU launches it again. The new launch skips the steps that the rank's own flags
-// show to be done. Therefore a kernel never blocks a GPU, whatever the peers do.
+// A kernel polls the flags only for a limited time. If some flags are still not set, the kernel
+// returns, and the CPU launches it again. The new launch reads the flags that this rank has set in
+// earlier launches, and skips the steps that these flags mark as done. Therefore a kernel never
+// blocks a GPU, even if a peer is late or has failed.
 
 #include <colls/cuda/peer_buffers.hpp>
 #include <colls/cuda/reduce.cuh>
@@ -22,8 +23,9 @@ namespace colls::cuda {
 
 namespace detail {
 
-/// The body of the kernel. `operator()` does the work of one thread of a block. The template
-/// parameter `Fold` reduces the inputs in rank order.
+/// The function object that every thread of the kernel calls. `operator()` does the work of one
+/// thread of the thread block `block`. `Fold` is the type of the function object that reduces the
+/// inputs in rank order.
 template <class T, class Op, class Fold, std::size_t Ranks>
 struct one_shot {
   std::byte* buffers[Ranks];
@@ -89,15 +91,16 @@ struct one_shot {
                                          const Block& block) const {
     return peer_buffers::flags(buffers[r], sequence, phase, block.number());
   }
-  /// Returns the address in the peer buffers of rank `r` at which rank `source` writes its input
-  /// for this block. In the two-shot algorithm, this is only the part of the input that rank `r`
-  /// reduces.
+  /// Returns the address in the peer buffers of rank `r` to which rank `source` writes its input
+  /// for this thread block. In the two-shot algorithm, `source` writes only the part of its input
+  /// that rank `r` reduces.
   template <class Block>
   COLLS_HOST_DEVICE T* input(std::size_t r, std::size_t source, const Block& block) const {
     return data(r) + (source * blocks + block.number()) * piece;
   }
-  /// Returns the address of the results for this block in the peer buffers of rank `r`. The results
-  /// are stored after the inputs. Each rank writes its share of the results.
+  /// Returns the address of the results of this thread block in the peer buffers of rank `r`. Only
+  /// the two-shot algorithm uses this space, which follows the space for the inputs. Each rank
+  /// writes the share of the results that it has computed.
   template <class Block>
   COLLS_HOST_DEVICE T* sums(std::size_t r, const Block& block) const {
     return data(r) + Ranks * blocks * piece + block.number() * block_elements();
@@ -127,8 +130,8 @@ struct one_shot {
     fold(block.thread(), block.threads());
   }
 
-  /// Sets this rank's flag in the peer buffers of all ranks, after all threads of the block have
-  /// written their data.
+  /// Waits until all threads of the block have written their data, and then sets this rank's flag
+  /// in the peer buffers of all ranks.
   COLLS_ANYWHERE
   template <class Block>
   COLLS_HOST_DEVICE void signal_all(Block& block, std::size_t phase) const {
@@ -137,9 +140,9 @@ struct one_shot {
       block.signal(flags(r, phase, block) + rank, sequence);
     }
   }
-  /// Polls the flags of all ranks in this rank's peer buffers until all flags are set. Returns
-  /// false if some flag is still not set after `max_polls` polls. Returns the same result to all
-  /// threads of the block.
+  /// Polls the flags in this rank's peer buffers until all ranks have set theirs, and then returns
+  /// true. Returns false if some flag is still not set after `max_polls` polls. All threads of the
+  /// block get the same result.
   COLLS_ANYWHERE
   template <class Block>
   COLLS_HOST_DEVICE bool await_all(Block& block, std::size_t phase) const {
@@ -159,8 +162,8 @@ struct one_shot {
     if (block.thread() == 0) block.signal(timed_out, sequence);
   }
 
-  /// Copies `size` elements to each of dest(0), ..., dest(copies - 1), which must all have the same
-  /// alignment.
+  /// Copies `size` elements from `source` to each of the addresses dest(0), ..., dest(copies - 1).
+  /// All these addresses must have the same alignment.
   COLLS_ANYWHERE
   template <class Block, class Dest>
   COLLS_HOST_DEVICE static void copy(Block& block, const T* source, std::size_t size,
@@ -212,7 +215,8 @@ __global__ void __launch_bounds__(256) run_blocks(Kernel kernel) {
 #pragma GCC visibility pop
 #endif
 
-/// A block of one thread that runs on the CPU, for tests without a GPU.
+/// A substitute for a thread block in tests without a GPU. The block has one thread, which runs on
+/// the CPU.
 class cpu_block {
  public:
   explicit cpu_block(std::size_t number) : number_(number) {}
@@ -250,8 +254,10 @@ void launch_blocks(const Kernel& kernel, std::size_t blocks, stream_ref stream) 
 #endif
 }
 
-/// The division of a vector into blocks and pieces. No pack (the unit of vectorised access) is
-/// split. A block has about 4 KiB, or more if there would otherwise be too many blocks.
+/// The division of a vector into blocks, one for each thread block. In the two-shot algorithm, a
+/// block consists of one piece for each rank. In the one-shot algorithm, a block is one piece. The
+/// division never splits a pack, which is the unit of vectorised access. A block has about 4 KiB,
+/// or more if there would otherwise be too many blocks.
 struct one_shot_layout {
   std::size_t piece;
   std::size_t blocks;

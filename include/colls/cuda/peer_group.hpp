@@ -3,8 +3,8 @@
 #pragma once
 
 // peer_group: lets the kernels of a communicator's ranks write into each other's peer buffers
-// (one_shot.cuh). Each rank must have a GPU of its own. An all_reduce of a short vector then
-// usually takes one kernel launch, and no messages precede the launch.
+// (see one_shot.cuh). Each rank must have a GPU of its own. With a peer group, an all_reduce of a
+// short vector usually takes one kernel launch, and no message has to arrive before the launch.
 
 #include <colls/algorithm/multi_send_recv.hpp>
 #include <colls/cuda/async_mutex.hpp>
@@ -32,8 +32,8 @@ struct own_buffers {
 };
 
 /// A pool of a rank's unused peer buffers. The pool keeps buffers for the next communicator instead
-/// of freeing them, because freeing device memory may wait for all streams of the device, and one
-/// of these streams may be waiting for another call.
+/// of freeing them. A function that frees device memory may wait for all streams of the device, and
+/// one of these streams may be waiting for another call of a collective.
 class own_buffer_pool {
  public:
   explicit own_buffer_pool(ipc_peers& peers) : peers_(peers) {}
@@ -79,7 +79,8 @@ class peer_group {
   bool is_ready() const { return state_ == state::ready; }
 
   std::uint64_t next_sequence() { return ++last_sequence_; }
-  /// Returns the mutex that a call holds while it sets up the group, so that later calls wait.
+  /// Returns the mutex that a call holds while it sets up the group. Every call acquires this mutex
+  /// before it uses the group.
   async_mutex& setup_mutex() { return setup_mutex_; }
   /// Returns the mutex that the call with this sequence number holds while it uses its slot of the
   /// peer buffers.
@@ -87,8 +88,8 @@ class peer_group {
     return slot_mutexes_[sequence % peer_buffers::slots];
   }
 
-  /// Sets up the group. Afterwards the group is either ready or refused (unusable). The outcome is
-  /// the same on all ranks.
+  /// Sets up the group. All ranks must call this function. Afterwards the group is either ready for
+  /// use or refused, which means that it cannot be used. The outcome is the same on all ranks.
   template <channel Channel>
   task<> make(Channel net) {
     {
@@ -128,10 +129,10 @@ class peer_group {
     if (!can_use) release();
   }
 
-  /// Enters the guards (access_guard.hpp) of all peers, which tells the peers that the stream
+  /// Enters the guards (see access_guard.hpp) of all peers. This tells the peers that the stream
   /// `queue` may access their buffers. Must be called before the first kernel launch of the
-  /// all_reduce. Returns false if a peer no longer exposes its buffers. `leave` must be called in
-  /// either case.
+  /// all_reduce. Returns false if a peer no longer exposes its buffers. The caller must call
+  /// `leave` afterwards, even if this function has returned false.
   bool enter(std::uint64_t sequence, stream_ref queue) {
     for_each_peer([&](int rank) {
       guards_[index(rank)].enter(slot_index(rank_, sequence), peers_.process(), queue, 0, sequence);
@@ -143,16 +144,16 @@ class peer_group {
     });
     return all_open;
   }
-  /// Leaves the guards of all peers. Must be called when the stream has done all its work for this
-  /// all_reduce.
+  /// Leaves the guards of all peers. This tells the peers that the all_reduce no longer accesses
+  /// their buffers. Must be called only when the stream has done all its work for this all_reduce.
   void leave(std::uint64_t sequence) {
     for_each_peer([&](int rank) { guards_[index(rank)].leave(slot_index(rank_, sequence), 0); });
   }
   bool has_timed_out(std::uint64_t sequence) const {
     return __atomic_load_n(timed_out(sequence), __ATOMIC_ACQUIRE) == sequence;
   }
-  /// Lets the peers see that the all_reduce has finished on this rank. Must be called when this
-  /// rank has its result.
+  /// Records in this rank's guard, which the peers can read, that the all_reduce has finished on
+  /// this rank. Must be called when this rank has its result.
   void finish(std::uint64_t sequence) { guard_->finish(sequence); }
   /// Returns whether the kernel may be launched again. Returns false if a peer has not finished
   /// this all_reduce and no longer exposes its buffers.
@@ -232,9 +233,10 @@ class peer_group {
                                             peers_.process());
     return true;
   }
-  /// Exposes this rank's buffers, describes them in `own()`, and sends a file descriptor of the
-  /// buffers to each peer. Must be called before `own()` is sent, because a peer that has received
-  /// `own()` expects that the descriptor has arrived.
+  /// Allows the peers to access this rank's buffers, and stores a description of the buffers in
+  /// `own()`. Sends a file descriptor of the buffers to each peer that needs one to map them. Must
+  /// be called before this rank sends `own()`, because a peer that has received `own()` expects
+  /// that the descriptor has arrived too.
   void expose_buffers() {
     const on_device guard(peers_.work_stream().device());
     own().peer.epoch = guard_->open();
@@ -256,8 +258,9 @@ class peer_group {
     } else {
       log_warn("rank %d leaves memory to a rank that may still write there", peers_.rank());
       // A peer may still write to the memory. If all peers have mapped the memory through a file
-      // descriptor, this rank can free the memory, because the mappings keep it in existence.
-      // Otherwise the memory is leaked, so that a late write does no harm.
+      // descriptor, this rank can free its buffers, because the mappings of the peers keep the
+      // memory allocated. Otherwise this rank never frees the buffers, so that a late write of a
+      // peer does no harm.
       if (!peers_keep_mapping()) (void)new own_buffers(std::move(own_buffers_));
     }
     own_buffers_ = {};
@@ -360,9 +363,10 @@ class one_shot_call {
     leave();
   }
 
-  /// Performs the all_reduce after the work already enqueued on the stream. Concurrently, all ranks
-  /// exchange empty messages. The headers of these messages contain a fingerprint (a hash) of the
-  /// call, which shows whether all ranks have made the same call. No kernel waits for the messages.
+  /// Enqueues the all_reduce on the stream and waits until it is done. Meanwhile all ranks exchange
+  /// empty messages. The header of each message contains a fingerprint (a hash) of the sender's
+  /// call, so that the ranks can check that all of them have made the same call. The kernels do not
+  /// wait for the messages.
   task<> run(const reduction& op, any_buffer in, any_buffer out, bool is_two_shot) {
     const bool is_open = group_.enter(sequence_, queue_.ref());
     has_entered_ = true;
@@ -370,10 +374,10 @@ class one_shot_call {
       return multi_send_recv::exchange_with_all(net_.lane(lane), const_bytes(), nullptr);
     };
     if (!is_open) {
-      // A peer has failed and will revoke the operation. The two exchanges only wait until the
-      // revocation aborts one of them. The first exchange may complete, because the peer may have
-      // sent its message before it failed. The second cannot complete, because the peer sends
-      // nothing on `unused_lane`.
+      // A peer has failed and will revoke the operation. Until then, this rank waits in two
+      // exchanges, one of which the revocation aborts. The first exchange may complete, because the
+      // peer may have sent its message before it failed. The second exchange cannot complete,
+      // because the failed peer sends nothing on `unused_lane`.
       leave();
       co_await exchange(6);
       co_await exchange(unused_lane);
@@ -414,9 +418,10 @@ class one_shot_call {
   bool has_entered_ = false;
 };
 
-/// Performs an all_reduce by the kernels of `group`. Afterwards `out` holds the reduction of `in`
-/// over all ranks. `queue` must already wait for the work of the caller's stream. Returns true if
-/// the all_reduce was performed. Returns false on all ranks if the peer group cannot be used.
+/// Performs an all_reduce with kernels that use the peer buffers of `group`. Writes the reduction
+/// of `in` over all ranks to `out` and returns true. If the ranks cannot use the peer group,
+/// returns false on all ranks and leaves `out` unchanged. The kernels run on `queue`. Before the
+/// call, the caller must make `queue` wait for the user's stream (see `stream::follow`).
 template <channel Channel>
 task<bool> one_shot_all_reduce(Channel net, peer_group& group, stream& queue, any_buffer in,
                                any_buffer out, const reduction& op) {

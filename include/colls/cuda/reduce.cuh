@@ -29,13 +29,13 @@ namespace colls::cuda {
 
 namespace detail {
 
-/// The unit of the vectorised loads and stores of a thread.
+/// The 16 bytes that a thread loads or stores with one vector instruction.
 struct alignas(16) quad {
   std::uint32_t words[4];
 };
 
-/// Stores a quad with one instruction. The compiler would split some assignments of a quad into
-/// stores of single words.
+/// Stores a quad with one instruction. This function is needed because the compiler splits some
+/// assignments of a quad into stores of single words.
 COLLS_HOST_DEVICE inline void store(quad* dest, const quad& value) {
 #ifdef __CUDA_ARCH__
   asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(dest)),
@@ -65,9 +65,9 @@ union pack {
   T elements[pack_size<T>];
 };
 
-/// Converts an element to `Compute`, the type in which elements are combined. `narrow` converts a
-/// result back. Both functions use a GPU instruction for the conversion if there is one. That
-/// instruction then determines the bits of a NaN.
+/// Converts the element `x` to `Compute`, the type in which the kernel combines elements. `narrow`
+/// converts a result back to the type of the elements. If the GPU has an instruction for such a
+/// conversion, the functions use it. In that case the instruction determines the bits of a NaN.
 COLLS_ANYWHERE
 template <class Compute, class T>
 COLLS_HOST_DEVICE Compute widen(const T& x) {
@@ -100,8 +100,8 @@ COLLS_HOST_DEVICE T narrow(const Compute& x) {
   return static_cast<T>(x);
 }
 
-/// Returns `op(left, right)`. In device code this function is `__device__`, so that an operation
-/// that can only be called on the CPU causes a compile error.
+/// Returns `op(left, right)`. When nvcc compiles device code, this function is declared
+/// `__device__`. An operation that can be called only on the CPU then causes a compile error.
 #ifdef __CUDA_ARCH__
 template <class Compute, class Op>
 __device__ Compute combine(const Op& op, const Compute& left, const Compute& right) {
@@ -114,18 +114,19 @@ Compute combine(const Op& op, const Compute& left, const Compute& right) {
 }
 #endif
 
-/// The steps that a kernel performs in addition to combining elements: whether it applies
-/// `op.prepare` to every input and `op.finish` to every result.
+/// The choice of the steps that a kernel performs in addition to combining elements. If `prepare`
+/// is true, the kernel applies `op.prepare` to every input. If `finish` is not 0, the kernel
+/// applies `op.finish` to every result.
 struct stages {
   bool prepare = false;
   int finish = 0;  // the number of ranks, or 0 if the result is not finished
 };
 
-/// The body of the kernel, which computes out[i] = in[0][i] (+) in[1][i] (+) ..., where (+) is
-/// `op`. `operator()` does one thread's share of this work. If `second` is not null, the results
-/// are also written there. Elements are combined in the type `Compute`, and each result is rounded
-/// once. `out` may be one of the inputs, because a thread reads element i of all inputs before it
-/// writes out[i].
+/// The function object that every thread of the kernel calls. The kernel computes out[i] = in[0][i]
+/// (+) in[1][i] (+) ... for each i, where (+) is `op`. `operator()` does one thread's share of this
+/// work. If `second` is not null, the kernel also writes the results to `second`. The kernel
+/// combines elements in the type `Compute` and rounds each result once. `out` may be one of the
+/// inputs, because a thread reads element i of all inputs before it writes out[i].
 template <class T, class Compute, class Op, std::size_t Inputs>
 struct fold {
   static_assert(Inputs >= 1 && Inputs <= 8, "colls: a kernel folds 1 to 8 inputs");
@@ -278,9 +279,9 @@ __global__ void __launch_bounds__(256) run(Kernel kernel) {
 #pragma GCC visibility pop
 #endif
 
-/// Returns the number of blocks of `size` threads of the kernel `Kernel` that a multiprocessor can
-/// run at a time. Only the first call determines the number, for the device that is current then.
-/// Returns 8 in tests without CUDA.
+/// Returns how many thread blocks of the kernel `Kernel` a multiprocessor can run at a time. Each
+/// block has `size` threads. The first call determines the number for the thread's current device,
+/// and all later calls return the same number. In tests without CUDA, returns 8.
 template <class Kernel>
 std::size_t resident_blocks([[maybe_unused]] std::size_t size) {
 #ifdef __CUDACC__
@@ -297,8 +298,8 @@ std::size_t resident_blocks([[maybe_unused]] std::size_t size) {
 #endif
 }
 
-/// Launches the kernel with enough threads for `work` items, but with at most as many blocks as the
-/// device can run at a time.
+/// Launches the kernel for `work` items. If the device can run a thread for each item at a time,
+/// launches that many threads. Otherwise launches as many blocks as the device can run at a time.
 template <class Kernel>
 void launch(const Kernel& kernel, std::size_t work, stream_ref stream) {
   static_assert(std::is_trivially_copyable_v<Kernel>);
@@ -346,8 +347,8 @@ void require_disjoint(const T* first, const T* second, std::size_t count) {
   throw error(errc::invalid_argument, "device buffers of a reduction overlap in part");
 }
 
-/// Does the same as `reduce_into` (below), but does not check that the buffers are in the device's
-/// memory. `extra` selects additional steps.
+/// Enqueues a reduction as `reduce_into` (below) does, but does not check that the buffers are in
+/// the device's memory. `extra` selects additional steps of the kernel.
 template <class T, class Op, std::size_t Inputs>
 void fold_into(device_span<T> out, const std::array<const T*, Inputs>& inputs, const Op& op,
                stream_ref stream, T* second, stages extra) {
@@ -381,13 +382,13 @@ void fold_into(device_span<T> out, const std::array<const T*, Inputs>& inputs, c
 
 namespace colls {
 
-/// Enqueues on `stream` the reduction out[i] = inputs[0][i] (+) inputs[1][i] (+) ..., where (+) is
-/// `op`, from left to right. If `second` is not null, the result is also written to `second`. All
-/// buffers must have out.size() elements and be in the memory of the thread's current device. `out`
-/// and `second` may each be one of the inputs. The buffers must stay alive until the stream has
-/// done the work. Sums of half-precision types are computed in float and rounded once. If an
-/// argument is invalid, for example a buffer in host memory or in the memory of another device,
-/// throws `errc::invalid_argument` and launches nothing.
+/// Enqueues on `stream` a kernel that computes out[i] = inputs[0][i] (+) inputs[1][i] (+) ... from
+/// left to right, where (+) is `op`. If `second` is not null, the kernel also writes the result to
+/// `second`. All buffers must have out.size() elements and be in the memory of the thread's current
+/// device. `out` and `second` may each be one of the inputs. The buffers must stay valid until the
+/// stream has done the work. The kernel computes sums of half-precision types in float and rounds
+/// each sum once. Throws `errc::invalid_argument` and launches nothing if an argument is invalid,
+/// for example if a buffer is in host memory or in the memory of another device.
 template <class T, class Op, std::size_t Inputs>
 void reduce_into(device_span<T> out, const std::array<const T*, Inputs>& inputs, const Op& op,
                  stream_ref stream, T* second = nullptr) {

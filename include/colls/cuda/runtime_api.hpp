@@ -3,8 +3,8 @@
 #pragma once
 
 // runtime_api: wrappers of all functions of the CUDA runtime and driver that colls calls, except
-// kernel launches. If COLLS_CUDA_STAND_IN is defined, the wrappers are only declared; a test then
-// links a fake implementation of them and needs no CUDA header.
+// kernel launches. If COLLS_CUDA_STAND_IN is defined, this header only declares the wrappers. Tests
+// define this macro and link a fake implementation of the wrappers, so they need no CUDA header.
 
 #include <colls/base/buffer.hpp>
 
@@ -52,8 +52,8 @@ struct event_ref {
   void* handle = nullptr;
 };
 
-/// An allocation of device memory. Its number differs from the number of any earlier allocation at
-/// the same address.
+/// An allocation of device memory. Its `number` differs from that of each earlier allocation
+/// at the same address.
 struct allocation {
   std::byte* base = nullptr;
   std::size_t size = 0;
@@ -67,8 +67,8 @@ struct memory_handle {
 struct physical {
   unsigned long long handle = 0;
 };
-/// An identifier of a device. It is equal in all processes, even if the processes number their
-/// devices differently.
+/// The UUID of a device. A device has the same UUID in all processes, even if the processes number
+/// their devices differently.
 struct device_id {
   std::byte words[16] = {};
   friend bool operator==(const device_id&, const device_id&) = default;
@@ -81,13 +81,13 @@ status count_processors(int device, int& count);
 status identify(int device, device_id& id);
 /// Lets the current device access memory that this process has allocated on `device`.
 status enable_peer_access(int device);
-/// Sets `used` to whether this process has used `device`. If it has, the device may have unfinished
-/// work.
+/// Sets `used` to whether this process has an active CUDA context on `device`. Without such a
+/// context, the process has no unfinished work on the device.
 status is_in_use(bool& used, int device);
 /// Sets `can` to whether `device` can access the memory of `other`.
 status can_access_peer(bool& can, int device, int other);
-/// Sets `rank` to the performance rank of the link from `device` to `other`. Links of equal
-/// performance have the same rank.
+/// Sets `rank` to the number with which CUDA rates the performance of the link from `device` to
+/// `other` (cudaDevP2PAttrPerformanceRank). Links of equal performance have equal numbers.
 status link_rank(int& rank, int device, int other);
 /// Sets `node` to the NUMA node to which `device` is attached, or to -1 if CUDA cannot tell or
 /// there is only one node.
@@ -111,31 +111,34 @@ status locate(const void* memory, location& found);
 status find_allocation(const void* memory, allocation& found);
 /// Sets `shared` to the handle with which other processes can open the allocation at `base`.
 status share(memory_handle& shared, void* base);
-/// Maps an allocation of another process for the current device and sets `base` to the address of
-/// the mapping. The allocation cannot be opened again until `close` is called.
+/// Maps an allocation of another process, so that the current device can access it. Sets `base` to
+/// the address of the mapping. This process must not open the allocation again before it has called
+/// `close`.
 status open(void*& base, const memory_handle& shared);
 status close(void* base);
 
 /// Sets `can` to whether physical memory of a device can be exported to other processes as file
 /// descriptors.
 status can_export(bool& can, int device);
-/// Sets `bytes` to the granularity of exportable memory. The size of such memory must be a multiple
-/// of the granularity.
+/// Sets `bytes` to the granularity that CUDA recommends for the sizes of exportable memory. The
+/// size that is given to `make_physical` must be a multiple of this granularity.
 status find_granularity(std::size_t& bytes, int device);
 /// Allocates physical memory. The memory exists until all processes have dropped its handles,
 /// closed its descriptors and unmapped it.
 status make_physical(physical& memory, std::size_t bytes, int device);
 status export_physical(int& file, physical memory);
-/// Sets `memory` to a handle of the memory that the descriptor `file` refers to. Any process may
-/// have exported this memory. The caller still owns `file`.
+/// Sets `memory` to a new handle of the physical memory to which the file descriptor `file` refers.
+/// This process or another process may have exported the memory. The caller still owns the file
+/// descriptor.
 status import_physical(physical& memory, int file);
 status drop_physical(physical memory);
 /// Reserves a range of addresses to which no memory is mapped yet.
 status reserve(void*& addresses, std::size_t bytes);
 status unreserve(void* addresses, std::size_t bytes);
-/// Maps `memory` at reserved addresses. Devices cannot access the mapping before `set_access` is
-/// called. `unmap` does not wait for pending work.
+/// Maps `memory` at `addresses`, which `reserve` must have returned. Devices cannot access the
+/// mapping until `set_access` has been called.
 status map(void* addresses, std::size_t bytes, physical memory);
+/// Removes a mapping. Does not wait for work that may still access the memory.
 status unmap(void* addresses, std::size_t bytes);
 status set_access(int device, void* addresses, std::size_t bytes);
 
@@ -146,9 +149,9 @@ status destroy_stream(stream_ref stream);
 /// error that has occurred.
 status query(stream_ref stream);
 status synchronize(stream_ref stream);
-/// Sets `captured` to whether work that is given to `stream` is captured into a graph. Also sets
-/// `captured` to true if `stream` is the default stream and cannot be used now, because it would
-/// have to wait for a stream that is being captured.
+/// Sets `captured` to whether `stream` is being captured into a graph. CUDA forbids the use of the
+/// default stream while another stream that synchronizes with it is being captured. In this case,
+/// sets `captured` to true for the default stream, too.
 status is_captured(bool& captured, stream_ref stream);
 /// Sets `device` to the device of `stream`, which must not be the default stream. Returns
 /// not_supported if CUDA cannot tell.
@@ -157,26 +160,29 @@ status device_of(int& device, stream_ref stream);
 status make_event(event_ref& event);
 status destroy_event(event_ref event);
 status record(event_ref event, stream_ref stream);
-/// Makes all work that is given to `stream` after this call wait for the work that the last
-/// `record` of `event` marked.
+/// Makes all work that is enqueued on `stream` after this call wait for `event`. The event
+/// completes when the recorded stream has done all work that preceded the last `record` of the
+/// event.
 status wait(stream_ref stream, event_ref event);
 
 status copy(void* dest, const void* source, std::size_t bytes, stream_ref stream);
-/// Enqueues a memset of `bytes` bytes at `dest` to 0.
+/// Enqueues a memset on `stream` that sets `bytes` bytes at `dest` to 0.
 status clear(void* dest, std::size_t bytes, stream_ref stream);
-/// Enqueues a write of `value` to pinned memory. The write is ordered after all earlier writes of
-/// the stream. Returns not_supported if the device cannot do this.
+/// Enqueues a write of `value` to the word `*pinned` of pinned memory. The write is ordered after
+/// all earlier writes of the stream. Returns not_supported if the driver or the device does not
+/// support this operation.
 status write(std::uint32_t* pinned, std::uint32_t value, stream_ref stream);
-/// Reads pinned memory with acquire order.
+/// Returns the word `*pinned` of pinned memory. Reads the word with acquire order.
 std::uint32_t read(const std::uint32_t* pinned);
-/// Enqueues a call of `function(argument)` by a thread of the CUDA driver. The function must not
-/// call CUDA.
+/// Enqueues a host function. When `stream` reaches it, a thread of the CUDA driver calls
+/// `function(argument)`. The function must not call CUDA.
 status call(void (*function)(void*), void* argument, stream_ref stream);
 
 #ifdef COLLS_CUDA_STAND_IN
 
-/// Replaces a kernel launch in tests. Calls `body(copy, thread, threads)` for each of the `threads`
-/// threads, where `copy` points to a copy of the closure, which has `bytes` bytes.
+/// Replaces a kernel launch in tests that use a fake CUDA. Copies the `bytes` bytes at `closure`
+/// and enqueues one call of `body` for each simulated GPU thread. The arguments of such a call are
+/// a pointer to the copy, the index of the thread, and the number of threads.
 status launch(void (*body)(const void*, std::size_t, std::size_t), const void* closure,
               std::size_t bytes, std::size_t threads, stream_ref stream);
 
@@ -184,18 +190,18 @@ status launch(void (*body)(const void*, std::size_t, std::size_t), const void* c
 
 static_assert(sizeof(memory_handle) == sizeof(cudaIpcMemHandle_t));
 
-/// Returns `code`, the status of a CUDA call. If CUDA has recorded this status as the last error,
-/// clears that record, so that the user's cudaGetLastError does not report an error that colls
-/// handles itself. CUDA does not record some statuses, such as cudaErrorNotReady. In this case an
-/// earlier error of the user's own calls stays recorded.
+/// Returns `code`, the status of a CUDA call. If CUDA has recorded `code` as its last error, clears
+/// that record, so that the user's cudaGetLastError does not report an error that colls handles
+/// itself. CUDA does not record some statuses, such as cudaErrorNotReady. If `code` is one of them,
+/// an earlier error of the user's own calls stays recorded.
 inline status consume_error(cudaError_t code) {
   if (code != cudaSuccess && cudaPeekAtLastError() == code) (void)cudaGetLastError();
   return code;
 }
 
-/// A scope for calls, for example allocations, that CUDA's default capture mode forbids while
-/// another thread captures a stream into a graph. In this scope, the thread may make such calls,
-/// and they do not become part of the graph.
+/// A scope in which the thread may make CUDA calls, such as allocations, while another thread
+/// captures a stream into a graph. CUDA's default capture mode forbids such calls during a capture.
+/// The calls do not become part of the graph.
 class relaxed_capture_mode {
  public:
   relaxed_capture_mode() { exchange(); }
@@ -207,16 +213,17 @@ class relaxed_capture_mode {
 
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
-/// Calls `call`, a function that calls CUDA, in relaxed capture mode. Returns the status of CUDA.
+/// Runs `call()`, which makes a CUDA call, in the scope of a `relaxed_capture_mode`. Returns the
+/// status of the CUDA call.
 template <class Call>
 status outside_capture(const Call& call) {
   const relaxed_capture_mode guard;
   return consume_error(call());
 }
 
-/// Returns the function of the CUDA driver that is called `name`, or null if there is none.
-/// Searches for the function at run time, so that a program can start on a machine without a
-/// driver.
+/// Returns a pointer to the function `name` of the CUDA driver, or null if the driver has no such
+/// function. Looks the function up at run time, so that a program can also start on a machine
+/// without a driver.
 template <class Function>
 Function driver_function(const char* name) {
   void* function = nullptr;
@@ -293,8 +300,8 @@ inline status release(void* memory) {
 inline status synchronize_device() {
   const status waited = outside_capture([] { return cudaDeviceSynchronize(); });
   if (waited != cudaErrorStreamCaptureUnsupported) return waited;
-  // While a stream of the device is captured, CUDA refuses cudaDeviceSynchronize, but still waits
-  // for the device when memory is freed. Therefore a byte is allocated and freed instead.
+  // CUDA rejects cudaDeviceSynchronize while a stream of the device is being captured. But cudaFree
+  // still waits for the device. Therefore this function allocates one byte and frees it.
   void* memory = nullptr;
   const status allocated = allocate(memory, 1);
   return allocated == success ? release(memory) : allocated;
@@ -374,8 +381,9 @@ inline status close(void* base) {
   return outside_capture([&] { return cudaIpcCloseMemHandle(base); });
 }
 
-/// Calls `function`, a function of the CUDA driver, in relaxed capture mode and returns its status.
-/// Returns not_supported if `function` is null, that is, if the driver does not have the function.
+/// Calls `function`, a function of the CUDA driver, in the scope of a `relaxed_capture_mode`.
+/// Returns the status of this call. If the driver does not have the function, `function` is null.
+/// In this case, returns not_supported.
 template <class Function, class... Arguments>
 status call_driver(Function* function, Arguments... arguments) {
   const relaxed_capture_mode guard;

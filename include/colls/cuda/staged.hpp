@@ -2,10 +2,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// staged: the class `staged`, a model (template argument) of `attach` that communicates device
-// memory over a transport of host memory. A call copies its data through pinned host memory in
-// pieces. While one piece is sent, the next piece is copied down (from the device to pinned memory)
-// and the previous piece is copied up (from pinned memory to the device).
+// staged: the class `staged`. `attach<staged>` creates a communicator for buffers in device memory
+// that sends its messages through an existing transport for host memory. A collective divides its
+// data into pieces. For each piece, it copies the input from the device to pinned host memory,
+// communicates, and copies the result from pinned memory to the device. Different pieces can be in
+// different steps at the same time.
 
 #include <colls/algorithm/table.hpp>
 #include <colls/call/call_body.hpp>
@@ -19,8 +20,8 @@
 
 namespace colls::cuda {
 
-/// The settings by which staged calls and the ring of `cuda_ipc` (ipc_ring.hpp) divide their data
-/// into pieces. The settings must be equal on all ranks.
+/// The settings of calls that divide their data into pieces. These are the collectives of `staged`
+/// and the ring of `cuda_ipc` (ipc_ring.hpp). The settings must be equal on all ranks.
 struct staging {
   std::size_t segment = 1 << 20;  // the size of a piece in bytes
   int slots = 4;                  // the number of pieces in flight at a time
@@ -63,8 +64,9 @@ class staging_area {
   staging opts_;
 };
 
-/// The two streams of one call, one for copies down and one for copies up. Both wait for the work
-/// that the caller's stream has when this object is constructed.
+/// The two streams of one call. The stream `down` copies from the device to pinned memory, and the
+/// stream `up` copies from pinned memory to the device. Both streams wait for the work that is on
+/// the caller's stream when this object is constructed.
 class staged_call {
  public:
   staged_call(staging_area& area, stream_ref caller)
@@ -145,14 +147,15 @@ struct transport_memory<cuda::staged_transport<Host>> {
 
 namespace detail {
 
-/// The table of the algorithms of a staged transport. It is the table of the transport `Host`,
-/// because the algorithms work on pinned host memory.
+/// The algorithm table of a staged transport. It is equal to the algorithm table of the transport
+/// `Host`, because the algorithms work on pinned host memory.
 template <class Host>
 struct algorithm_table<basic_channel<cuda::staged_transport<Host>>>
     : algorithm_table<basic_channel<Host>> {};
 
-/// The implementations of the collectives. A call copies its input down, runs the implementation
-/// for the transport `Host` on pinned memory, and copies the result up.
+/// The implementations of the collectives. A call copies its input from the device to pinned
+/// memory, runs the implementation for the transport `Host` on pinned memory, and copies the result
+/// from pinned memory to the device.
 template <class Host>
 struct call_body<basic_channel<cuda::staged_transport<Host>>> {
   using channel = basic_channel<cuda::staged_transport<Host>>;
@@ -206,16 +209,17 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
                        run_on_host, data.element_size());
   }
 
-  /// Performs an all_reduce of each buffer of `group`. If `packed` is true, reduces all buffers
-  /// together as one piece, so that the latency is paid only once. Otherwise reduces one buffer
-  /// after the other.
+  /// Performs an all_reduce of each buffer of `group`. If `packed` is true, copies all buffers into
+  /// one block and reduces the block, which has the latency of only one all_reduce. Otherwise,
+  /// reduces one buffer after the other.
   static task<> all_reduce_group(
       channel net, function_pointer<task<>(host_channel, any_buffer, any_op)> algorithm,
       std::vector<any_buffer> group, reduction op, bool packed) {
     if (!packed) {
-      // The reductions follow (wait for) `preceding`, which follows only the current work of the
-      // caller's stream. Otherwise, later reductions would also wait for work that the caller adds
-      // to its stream in the meantime.
+      // Each reduction waits for the stream `net.record().stream`. If this were the caller's
+      // stream, later reductions would also wait for work that the caller enqueues during the first
+      // reduction. Therefore the stream `preceding` replaces the caller's stream. It waits only for
+      // the work that is on the caller's stream now.
       const cuda::stream_pool::lease preceding(net.net().stage().streams());
       preceding->follow(net.record().stream);
       net.record().stream = preceding->ref();
@@ -295,9 +299,9 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
     return gathered(net, in, out, table, run_on_host);
   }
 
-  /// Performs a gather or a scatter from `first` to `second`, depending on
-  /// `net.record().operation`. `share` is the number of elements that this rank contributes to a
-  /// gather or receives from a scatter.
+  /// Performs a gather or a scatter, depending on `net.record().operation`. `first` is the input
+  /// buffer, and `second` is the output buffer. `share` is the number of elements that this rank
+  /// contributes to a gather or receives from a scatter.
   static task<> gather_or_scatter(
       channel net,
       function_pointer<task<>(host_channel, any_buffer, any_buffer, partition, int)> algorithm,
@@ -341,8 +345,9 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
     co_await pipelined(net, pieces, piece);
   }
 
-  /// Performs an all_to_all. If the counts may differ between ranks, sends the data as one piece,
-  /// because ranks with different total sizes would compute different numbers of pieces.
+  /// Performs an all_to_all. If `sends` or `receives` is not empty, the ranks may have different
+  /// amounts of data and would compute different numbers of pieces. In this case, sends all data as
+  /// one piece.
   static task<> all_to_all(
       channel net,
       function_pointer<task<>(host_channel, any_buffer, partition, any_buffer, partition)>
@@ -377,8 +382,8 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
 
  private:
   static any_buffer nothing() { return {}; }
-  /// Returns the offsets of the chunks of `cut` in a buffer that holds the chunks without gaps. The
-  /// last entry is the total size.
+  /// Returns the offsets of the chunks of the partition `cut` in a buffer that holds these chunks
+  /// without gaps. The last entry of the result is the total size of the chunks.
   static offsets pack(const partition& cut) {
     offsets packed{0};
     for (int i = 0; i < cut.ranks(); ++i) packed.push_back(packed.back() + cut.count(i));
@@ -395,9 +400,9 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
     }
   }
 
-  /// Performs an all_gather in pieces. Calls `run_on_host(lane, own, all, offsets)` for each piece.
-  /// `all` is pinned memory for the chunks of all ranks, `own` is this rank's chunk in `all`, and
-  /// `offsets` has the offsets of the chunks in `all`.
+  /// Performs an all_gather in pieces. For each piece, calls `run_on_host(lane, own, all, offsets)`
+  /// to gather the piece in pinned memory. `all` is the pinned memory for the chunks of all ranks,
+  /// `own` is this rank's chunk in `all`, and `offsets` has the offsets of the chunks in `all`.
   template <class RunOnHost>
   static task<> gathered(channel net, any_buffer in, any_buffer out, offsets table,
                          RunOnHost run_on_host) {
@@ -423,10 +428,10 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
     co_await pipelined(net, pieces, piece);
   }
 
-  /// Divides `count` elements into pieces. Copies each piece down from `in`, calls
-  /// `run_on_host(lane, piece)`, and copies the piece up to `out`. Omits the copy down if `in` is
-  /// empty, and the copy up if `out` is empty. `element` is the size of an element in bytes, or 0
-  /// for the element size of `in`.
+  /// Divides `count` elements into pieces. Copies each piece from `in` to pinned memory, calls
+  /// `run_on_host(lane, piece)`, and copies the piece from pinned memory to `out`. If `in` is
+  /// empty, omits the first copy. If `out` is empty, omits the second copy. `element` is the size
+  /// of an element in bytes. If `element` is 0, uses the element size of `in`.
   template <class RunOnHost>
   static task<> elementwise(channel net, any_buffer in, any_buffer out, std::size_t count,
                             RunOnHost run_on_host, std::size_t element = 0) {
@@ -451,8 +456,8 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
     co_await pipelined(net, pieces, piece);
   }
 
-  /// Runs `piece(lane, k, call)` for k = 0, ..., pieces - 1. At most one piece per slot runs at a
-  /// time. The numbers of pieces and of slots must be equal on all ranks.
+  /// Runs the tasks `piece(lane, k, call)` for k = 0, ..., pieces - 1. At most `staging::slots` of
+  /// these tasks run at the same time. `pieces` and `staging::slots` must be equal on all ranks.
   template <class Piece>
   static task<> pipelined(channel net, int pieces, const Piece& piece) {
     const host_channel host = net;
@@ -477,16 +482,17 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
     try {
       for (int k = first; k < end; k += step) co_await piece(lane, k, call);
     } catch (const error& thrown) {
-      // The operation is revoked before the exception leaves this function, so that concurrent
-      // pieces fail too, on this rank and on the others.
+      // Other pieces of this operation may be running, on this rank and on others. `revoke` fails
+      // the whole operation, so that these pieces fail too and do not wait for this piece.
       lane.revoke(thrown.record());
       throw;
     }
   }
 };
 
-/// The implementations of point-to-point calls. A message is copied down as a whole before it is
-/// sent, and copied up after it has been received.
+/// The implementations of point-to-point calls. `send` copies the whole message from the device to
+/// pinned memory and then sends it. `recv` receives the whole message in pinned memory and then
+/// copies it to the device.
 template <class Host>
 struct point_to_point_body<cuda::staged_transport<Host>> {
   using staged = cuda::staged_transport<Host>;
@@ -531,8 +537,8 @@ struct point_to_point_body<cuda::staged_transport<Host>> {
   }
 
  private:
-  /// Copies `size` bytes from `source` to `dest` after the event `preceding`, which marks the end
-  /// of the caller's work. Completes when the copy is done.
+  /// Copies `size` bytes from `source` to `dest`. The copy waits for the event `preceding`, which
+  /// marks the end of the caller's earlier work. The task completes when the copy is done.
   static task<> copy_after(staged& net, const cuda::event& preceding, std::byte* dest,
                            const std::byte* source, std::size_t size) {
     const cuda::stream_pool::lease stream(net.stage().streams());
@@ -549,10 +555,10 @@ struct point_to_point_body<cuda::staged_transport<Host>> {
 
 namespace colls::cuda {
 
-/// A model for `attach` that sends device memory over any transport of host memory by copying it
-/// through pinned memory. The CPU performs reductions. In most calls, at most `slots` pieces of
-/// `segment` bytes each are in pinned memory at a time. The size of each block of pinned memory is
-/// rounded up to a power of two.
+/// A template argument of `attach` for communication of device memory over any transport for host
+/// memory. Calls copy the data through pinned memory, and the CPU performs reductions. In most
+/// calls, pinned memory holds at most `slots` pieces of `segment` bytes each at a time (see
+/// `staging`). The size of each block of pinned memory is rounded up to a power of two.
 struct staged {
   using settings = staging;
 

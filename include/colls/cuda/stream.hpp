@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// stream: CUDA streams and events, and the operation that waits for a stream. When the stream has
-// done its work, the GPU writes a number to memory that the event loop of the waiting coroutine
-// polls. Therefore the wait needs no other thread, and few polls make a CUDA call.
+// stream: CUDA streams and events, and an operation that waits until a stream has done its work.
+// When the work is done, the GPU writes a number to pinned memory. The event loop of the waiting
+// coroutine polls this memory. Therefore the wait needs no additional thread, and few polls make a
+// CUDA call.
 
 #include <colls/coroutine/completion.hpp>
 #include <colls/cuda/memory.hpp>
@@ -17,8 +18,9 @@
 
 namespace colls::cuda {
 
-/// Throws if `stream` is being captured into a CUDA graph. A call cannot wait for captured work,
-/// because such work is not executed until the graph is launched.
+/// Throws if `stream` is being captured into a CUDA graph. A call on a communicator waits for the
+/// work of its stream, but CUDA does not execute captured work until the program launches the
+/// graph.
 inline void refuse_captured(stream_ref stream) {
   bool is_captured = false;
   check(api::is_captured(is_captured, stream), "cudaStreamIsCapturing");
@@ -27,8 +29,8 @@ inline void refuse_captured(stream_ref stream) {
   }
 }
 
-/// A CUDA event: a point in the work of a stream of the device. Other streams can wait for this
-/// point.
+/// A CUDA event on a device. It marks a point in the work of a stream. Other streams can wait for
+/// this point.
 class event {
  public:
   explicit event(int device) : device_(device) {
@@ -39,7 +41,7 @@ class event {
   ~event() { (void)api::destroy_event(event_); }
 
   api::event_ref ref() const { return event_; }
-  /// Moves the event to the point after all work that has been given to `stream` so far.
+  /// Moves the event to the end of the work that has been enqueued on `stream` so far.
   void record(stream_ref stream) {
     const on_device guard(device_);  // the default stream depends on the current device
     refuse_captured(stream);
@@ -52,7 +54,7 @@ class event {
 };
 
 /// A counter of the progress of a stream, similar to a timeline semaphore. The stream writes
-/// increasing values to a word of pinned memory.
+/// increasing values to `*word`, a word of host memory.
 struct progress_counter {
   std::uint32_t* word = nullptr;
   std::uint32_t issued = 0;      // the last value for which a write was enqueued
@@ -66,13 +68,14 @@ struct progress_counter {
 };
 
 /// A CUDA stream of a device. Its work runs concurrently with the work of other streams, including
-/// the default stream. The destructor waits for the stream's work, unless a wait of `followed` was
-/// abandoned and the work is still not done. Only one thread may use the stream.
+/// the default stream. The destructor waits for the stream's work, unless an operation of
+/// `followed` has ended before that work was done. Only one thread may use the stream.
 class stream {
  public:
-  /// Constructs a stream that writes its progress to `*word`, where peers can read it. The initial
-  /// value of `*word` must be 0. If `is_pinned` is false, the CPU writes the progress, because the
-  /// GPU cannot write to `*word`. If `word` is null, the stream uses a word of its own.
+  /// Constructs a stream that writes its progress to `*word`. If this word is in shared memory,
+  /// other ranks can read the progress there. The initial value of `*word` must be 0. If
+  /// `is_pinned` is false, the GPU cannot write to `*word`, and the CPU writes the progress
+  /// instead. If `word` is null, the stream uses a word of its own.
   explicit stream(int device, std::uint32_t* word = nullptr, bool is_pinned = true)
       : device_(device), event_(device) {
     const on_device guard(device);
@@ -97,8 +100,8 @@ class stream {
   int device() const { return device_; }
   stream_ref ref() const { return stream_; }
 
-  /// Makes all work that is given to this stream after this call wait for the current work of
-  /// `other`, which must be a stream of the same device.
+  /// Makes all work that is enqueued on this stream after this call wait for the work that is on
+  /// `other` now. `other` must be a stream of the same device.
   void follow(stream_ref other) {
     event_.record(other);
     follow(event_);
@@ -113,10 +116,10 @@ class stream {
     check(api::clear(dest, bytes, stream_), "cudaMemsetAsync");
   }
 
-  /// The operation of `co_await s.reached()`, which completes when the stream has done all work
-  /// that it was given before the wait began. Throws if the device has failed. If the operation is
-  /// destroyed before it completes, its destructor waits for the stream, because the caller may
-  /// then destroy buffers that the stream uses.
+  /// The operation that `co_await s.reached()` runs. It completes when the stream `s` has done all
+  /// work that was enqueued before the operation started. It throws if the device has failed. If
+  /// the operation is destroyed before it completes, its destructor waits for the stream, because
+  /// the caller may next destroy buffers that the stream uses.
   class wait_operation;
   struct request {
     using operation = wait_operation;
@@ -126,16 +129,18 @@ class stream {
     const communicator_state* communicator = nullptr;
   };
   request reached() { return {device_, stream_, &progress_}; }
-  /// Like `reached`, but also throws when the communicator fails. The destructor of the operation
-  /// then does not wait for the stream, which may still be waiting for other streams. Therefore the
-  /// stream must belong to a pool, and its only work must be to follow (wait for) other streams.
+  /// Like `reached`, but the operation also throws when the communicator fails, and its destructor
+  /// does not wait for the stream. When the operation is destroyed, the stream may still be waiting
+  /// for other streams. Therefore the stream must belong to a pool, and its only work must be to
+  /// follow (wait for) other streams. On a device that does not support `api::write`, the operation
+  /// behaves like that of `reached`.
   request followed(const communicator_state& communicator) {
     return {device_, stream_, &progress_, &communicator};
   }
-  /// Returns the progress value for which the next `reached` will wait.
+  /// Returns the progress value for which the next operation of `reached` or `followed` will wait.
   std::uint32_t next_value() const { return progress_.issued + 1; }
   bool has_reached(std::uint32_t value) const { return progress_.has_reached(value); }
-  /// Prepares an idle stream for another call.
+  /// Prepares this stream, which must be idle, for use by another call.
   void reset() { progress_.is_abandoned = false; }
 
  private:
@@ -146,9 +151,9 @@ class stream {
   stream_ref stream_;
 };
 
-/// The copies that one user enqueues on a stream that also has other users. If an exception
-/// destroys this object before the copies are done, the destructor waits for the copies, because
-/// the exception may then destroy their buffers.
+/// A group of copies on a stream that may also have other work. If stack unwinding destroys this
+/// object before the copies are done, the destructor waits for the copies, because the unwinding
+/// may next destroy their buffers.
 class copy_batch {
  public:
   explicit copy_batch(stream& queue) : queue_(queue) {}
@@ -171,17 +176,18 @@ class copy_batch {
   bool has_copies_ = false;
 };
 
-/// A pool of streams of a device. Each call uses its own streams from the pool, because work on a
-/// stream waits for all earlier work on that stream, and a call must not wait for the work of other
-/// calls. Only one thread may use the pool.
+/// A pool of streams of a device. Each call takes its own streams from the pool. Work on a stream
+/// waits for all earlier work on that stream, so calls that shared a stream would wait for each
+/// other. Only one thread may use the pool.
 class stream_pool {
  public:
-  /// Creates a first stream, so that an unusable device is reported at once.
+  /// Constructs a pool that contains one stream. If the device cannot be used, creating this stream
+  /// throws.
   explicit stream_pool(int device) : device_(device) { const lease first(*this); }
   stream_pool(const stream_pool&) = delete;
   ~stream_pool() {
-    // Waits up to a second for busy streams. After a failed call, a stream may still be waiting for
-    // the work of other streams, which usually completes soon.
+    // The streams of a failed call may still be waiting for other streams. The work of those other
+    // streams usually completes soon. Therefore the destructor waits for it, but at most a second.
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(1);
     const auto await_idle = [limit](const std::unique_ptr<stream>& kept) {
       while (api::query(kept->ref()) == api::not_ready) {
@@ -193,7 +199,7 @@ class stream_pool {
   }
   int device() const { return device_; }
 
-  /// A stream of the pool that one call uses for the lifetime of this object.
+  /// A stream that a call has taken from the pool. The destructor returns the stream to the pool.
   class lease {
    public:
     explicit lease(stream_pool& pool) : pool_(pool), stream_(pool.take()) {}
@@ -209,8 +215,8 @@ class stream_pool {
 
  private:
   std::unique_ptr<stream> take() {
-    // Only idle streams are taken, because a stream that a failed call has given back may still be
-    // waiting for other streams.
+    // A failed call may have returned a stream that is still waiting for other streams. Therefore
+    // this function takes only idle streams.
     const auto is_idle = [](const std::unique_ptr<stream>& kept) {
       return api::query(kept->ref()) == api::success;
     };
@@ -234,8 +240,8 @@ class stream::wait_operation : polled_condition {
 
   bool start(completion& done) {
     target_ = ++progress_.issued;
-    // `on_device` is not used because it can throw. This function must not throw, because other
-    // operations may be started together with this one.
+    // This function must not throw, because a `when_all` may already have started other operations
+    // together with this one. Therefore it does not use `on_device`, whose constructor can throw.
     int before = device_;
     (void)api::current_device(before);
     (void)api::use_device(device_);
@@ -272,7 +278,8 @@ class stream::wait_operation : polled_condition {
   bool poll() noexcept override {
     is_abandoned_ = communicator_ != nullptr && communicator_->failed();
     if (!is_abandoned_ && !is_done()) {
-      // A stream that has failed writes nothing more, so its status is queried now and then.
+      // A stream that has failed no longer writes its progress. Therefore one of 1024 polls also
+      // queries the status of the stream.
       if (++polls_ % 1024 != 0) return false;
       const api::status state = api::query(queue_);
       if (state == api::success || state == api::not_ready) return false;

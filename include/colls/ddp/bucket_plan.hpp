@@ -16,10 +16,10 @@
 namespace colls::ddp {
 
 /// The assignment of gradients to buckets: for each gradient, its bucket and its position in that
-/// bucket. The constructor fills buckets with gradients in the order in which the gradients are
-/// expected to become ready. The first bucket is full when it holds at least `first_cap` elements,
-/// every other bucket when it holds at least `cap` elements. A gradient is never divided between
-/// buckets.
+/// bucket. The constructor fills one bucket after the other with gradients, in the order in which
+/// the gradients are expected to become ready. The first bucket is full when it holds at least
+/// `first_cap` elements. Every other bucket is full when it holds at least `cap` elements. A
+/// gradient is never divided between buckets.
 class bucket_plan {
  public:
   struct location {
@@ -32,9 +32,10 @@ class bucket_plan {
   };
 
   bucket_plan() = default;
-  /// Puts the gradients into buckets in the order `order`. `counts` has the number of elements of
-  /// each parameter. Throws `errc::invalid_argument` unless `order` is a permutation of the indices
-  /// of the parameters.
+  /// Puts the gradients into buckets. `order` has the indices of the parameters in the order in
+  /// which their gradients are put into buckets. `counts` has the number of elements of each
+  /// parameter. Throws `errc::invalid_argument` if `order` does not contain each index exactly
+  /// once.
   bucket_plan(std::span<const std::size_t> counts, std::vector<std::size_t> order,
               std::size_t first_cap, std::size_t cap)
       : order_(std::move(order)), locations_(counts.size()) {

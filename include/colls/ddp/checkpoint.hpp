@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// checkpoint: functions to write a file atomically on rank 0, and to read a file on rank 0 and give
-// its contents to all ranks. Training programs use them for checkpoints.
+// checkpoint: functions for the checkpoints of training programs. `write_file` writes a file
+// atomically on rank 0. `read_file` reads a file on rank 0 and sends its contents to all ranks.
 
 #include <colls/call/communicator.hpp>
 #include <colls/os/descriptor.hpp>
@@ -22,17 +22,17 @@
 
 namespace colls::ddp {
 
-/// A file that is replaced atomically. The new contents are written to `path` + ".partial", and
-/// that file is renamed to `path` when it is complete and on disk. If the process is killed or a
-/// write fails, `path` still has its old contents. A killed process leaves the partial file behind,
-/// and the next process that writes `path` removes it. The member functions throw
-/// `errc::file_failed` with the name of the file.
+/// A file that is replaced atomically. `write` appends to a partial file, `path` + ".partial".
+/// `commit` writes the partial file to disk and renames it to `path`. If the process is killed or
+/// an operation fails before the file is renamed, `path` keeps its old contents. A killed process
+/// leaves the partial file behind. The next process that writes `path` removes it. On failure, the
+/// member functions throw `errc::file_failed` with the name of the file.
 class atomic_file {
  public:
   explicit atomic_file(std::string path);
   atomic_file(const atomic_file&) = delete;
   atomic_file& operator=(const atomic_file&) = delete;
-  /// Discards the new contents if they were not committed.
+  /// Removes the partial file unless `commit` has renamed it.
   ~atomic_file() {
     if (descriptor_ < 0) return;
     (void)::unlink(partial_.c_str());  // if this fails, the next process removes the file
@@ -43,8 +43,8 @@ class atomic_file {
   void commit();
 
  private:
-  // The flags to open a partial file that already exists. The file may be a link or a pipe, so it
-  // is opened without following links and without blocking.
+  // The flags to open a partial file that already exists. Another user may have created a link or a
+  // pipe with this name, so `open` must not follow links and must not block.
   static constexpr int leftover_flags = O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
 
   [[noreturn]] void fail(const char* action) const {
@@ -82,15 +82,16 @@ inline atomic_file::atomic_file(std::string path)
     if (colls::detail::uninterrupted(lock) != 0) {
       close_and_fail(errno == EWOULDBLOCK ? "write (another process does)" : "lock");
     }
-    // The previous holder of the lock may have renamed or removed the file before it released the
-    // lock. In this case the loop makes another attempt.
+    // Another process may have held the lock before, and may have renamed or removed the file that
+    // this process has opened. In this case this process must open the partial file again.
     struct stat own{}, named{};
     if (::fstat(descriptor_, &own) != 0) close_and_fail("write");
     const bool has_name = ::lstat(partial_.c_str(), &named) == 0 && own.st_ino == named.st_ino &&
                           own.st_dev == named.st_dev;
     if (is_new && has_name) return;
-    // A killed process has left the file, or another user has created it and may still have it
-    // open. Therefore the file is removed instead of being overwritten.
+    // The partial file existed before. Either a killed process has left it behind, or another user
+    // has created it and may still have it open. Overwriting it would be unsafe, so this process
+    // removes it and creates a new one.
     if (has_name && ::unlink(partial_.c_str()) != 0) close_and_fail("replace what was left of");
     ::close(std::exchange(descriptor_, -1));
   }
@@ -114,7 +115,7 @@ inline void atomic_file::commit() {
   sync_folder();
 }
 
-/// Syncs the folder of the file, so that the new name is on disk too.
+/// Calls `fsync` on the folder that contains the file, so that the new name is on disk too.
 inline void atomic_file::sync_folder() const {
   const std::size_t slash = path_.rfind('/');
   const std::string folder = slash == path_.npos ? "." : path_.substr(0, slash + 1);
@@ -170,8 +171,8 @@ struct file_outcome {
   }
 };
 
-/// Calls `work()` and returns its outcome: the size that `work` returns or, if it throws, the
-/// error. Called on rank 0 only.
+/// Calls `work()` and returns its outcome, which contains the size that `work` has returned or the
+/// error that `work` has thrown. Only rank 0 calls this function.
 template <class Work>
 file_outcome attempt(int world_rank, const std::string& path, Work work) {
   file_outcome outcome;
@@ -191,10 +192,11 @@ file_outcome attempt(int world_rank, const std::string& path, Work work) {
 
 }  // namespace detail
 
-/// Writes a file on rank 0, which calls `write(file)` with an `atomic_file&`. Every rank must call
-/// this function with the same path. Afterwards the new file is on disk. If writing fails, the old
-/// file is unchanged, every rank throws the error of rank 0, and the communicator stays usable.
-/// `path` must stay alive until the task has completed.
+/// Writes the file `path` on rank 0. Every rank must call this function with the same path. Rank 0
+/// calls `write(file)`, where `file` is an `atomic_file&`. When the task has completed, the new
+/// file is on disk. If rank 0 fails, every rank throws the error of rank 0, and the communicator
+/// stays usable. If rank 0 fails before the new file is complete, the old file is unchanged. The
+/// string that `path` refers to must exist until the task has completed.
 template <class Transport, class Write>
 task<> write_file(communicator<Transport>& comm, std::string_view path, Write write) {
   static_assert(std::is_trivially_destructible_v<Write>,
@@ -214,8 +216,9 @@ task<> write_file(communicator<Transport>& comm, std::string_view path, Write wr
 }
 
 /// Reads a file on rank 0 and returns its contents on every rank. Only rank 0 needs access to the
-/// file. If reading fails, every rank throws the error of rank 0, and the communicator stays
-/// usable. `path` must stay alive until the task has completed.
+/// file. If rank 0 cannot read the file, every rank throws the error of rank 0, and the
+/// communicator stays usable. The string that `path` refers to must exist until the task has
+/// completed.
 template <class Transport>
 task<std::vector<char>> read_file(communicator<Transport>& comm, std::string_view path) {
   detail::file_outcome outcome[1];

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// compression: the bucket hooks, which are functions that sum the gradients of a bucket over the
-// ranks, with or without compression.
+// compression: bucket hooks. A bucket hook is a function that sums the gradients of one bucket over
+// the ranks, with or without compression.
 
 #include <colls/call/communicator.hpp>
 #include <colls/ddp/options.hpp>
@@ -16,9 +16,9 @@
 
 namespace colls::ddp {
 
-/// A function that sums a bucket over the ranks. Afterwards every rank's bucket is the sum of the
-/// buckets of all ranks, with the same bits on all ranks. A hook may make several calls on the
-/// communicator; all ranks must make the same calls. Hooks for different buckets never run
+/// A function that replaces a bucket with the sum of that bucket over all ranks. The result must
+/// have the same bits on all ranks. A hook may call several operations of the communicator. All
+/// ranks must call the same operations in the same order. Hooks for different buckets never run
 /// concurrently.
 template <class T, class Communicator>
 using bucket_hook = std::function<task<>(Communicator&, std::span<T>)>;
@@ -69,7 +69,8 @@ task<> plain_sum(Communicator& comm, std::span<T> bucket) {
 }
 
 /// A hook that sends 16 bits per number. It performs an all_to_all, a local sum and an all_gather.
-/// Each rank sums one block over all ranks, so that partial sums are neither sent nor rounded.
+/// Each rank receives one block of the bucket from every rank and sums these blocks in float.
+/// Therefore no rank sends a partial sum or rounds one to 16 bits.
 template <half_type Half, class T, class Communicator>
 class compressed_sum {
  public:
@@ -78,8 +79,8 @@ class compressed_sum {
   }
 
  private:
-  // The memory is kept for the next bucket, because allocating so much memory takes longer than
-  // using it.
+  // The buffers of the hook. The hook keeps them for the next bucket, because allocating so much
+  // memory would take longer than the conversions and sums that use it.
   struct blocks {
     std::vector<Half> all;
     std::vector<Half> parts;
@@ -108,7 +109,8 @@ class compressed_sum {
 
 }  // namespace detail
 
-/// Returns the hook that sends gradients in the format `format`.
+/// Returns a hook that sends gradients in the format `format`. With `compression::none`, the hook
+/// sends them as numbers of type `T`.
 template <class T, class Communicator>
 bucket_hook<T, Communicator> make_hook(compression format) {
   switch (format) {

@@ -62,9 +62,9 @@ class progress_counter {
 
 }  // namespace detail
 
-/// The base class of drivers. A driver runs one task at a time on a communicator of its own, which
-/// only the task uses. The computing side starts the task, calls `advance` as gradients become
-/// ready, and waits until the task has completed.
+/// The base class of drivers. A driver owns a communicator and runs one task at a time on it.
+/// Nothing else uses this communicator. In each step, the thread that computes the gradients starts
+/// the task, calls `advance` when gradients become ready, and waits until the task has completed.
 template <class Communicator>
 class driver {
  public:
@@ -74,8 +74,8 @@ class driver {
 
   /// Starts `work`. The previous task must have completed.
   virtual void start(task<> work) = 0;
-  /// Completes every `wait_for(n)` of the task for which n is at most `value`, even if that wait
-  /// begins after this call.
+  /// Raises the progress of the current task to `value`. A call of `wait_for(n)` in the task
+  /// completes as soon as the progress is at least n. `start` resets the progress to 0.
   virtual void advance(std::size_t value) = 0;
   /// Revokes the communicator, so that the task fails with `reason` on all ranks.
   virtual void revoke(const std::string& reason) = 0;
@@ -86,7 +86,7 @@ class driver {
   int size() const { return comm_.size(); }
   time_point now() const { return comm_.net().now(); }
 
-  // The task calls the following functions.
+  // Only the code of the task uses the following functions.
 
   Communicator& comm() { return comm_; }
   detail::progress_counter::counter_wait wait_for(std::size_t target) {
@@ -108,12 +108,12 @@ class driver {
   task<> work_;
 };
 
-/// A driver without a thread of its own. It polls the communicator once in each call of `start` and
-/// `advance`, and otherwise makes progress only in `wait`.
+/// A driver without a thread of its own. Each call of `start` or `advance` polls the communicator
+/// once. Apart from these calls, the task makes progress only in `wait`.
 template <class Communicator>
 class hooks_driver final : public driver<Communicator> {
  public:
-  /// `comm` must not be used for anything else.
+  /// Constructs a driver that runs its tasks on `comm`. Nothing else may use this communicator.
   explicit hooks_driver(Communicator comm) : driver<Communicator>(std::move(comm)) {
     end_.bind([](completion& self) noexcept { static_cast<end_event&>(self).set(); },
               completion(nullptr, &this->comm_.queue()));
@@ -158,20 +158,21 @@ class hooks_driver final : public driver<Communicator> {
 
 namespace detail {
 
-/// The base class of `thread_driver` that holds the io_context, so that the io_context outlives the
-/// communicator that runs on it.
+/// The io_context of a `thread_driver`. It is the first base class of `thread_driver`, so that the
+/// io_context exists longer than the communicator, which is in the second base class.
 struct owned_context {
   boost::asio::io_context context{1};
 };
 
 }  // namespace detail
 
-/// A driver with a thread of its own. The thread runs the io_context of a communicator that was
-/// created by `dup(executor)`.
+/// A driver with a thread of its own. The communicator of the driver is the result of
+/// `dup(executor)`, and the thread runs the io_context of this executor.
 template <class Communicator>
 class thread_driver final : detail::owned_context, public driver<Communicator> {
  public:
-  /// Duplicates `comm` onto the executor of the new thread. This is a collective call and blocks.
+  /// Duplicates `comm` onto the executor of the new thread. All ranks must call this constructor.
+  /// Blocks until the duplicate exists.
   explicit thread_driver(Communicator& comm)
       : driver<Communicator>(sync_wait(comm, comm.dup(context.get_executor()))),
         thread_([this] { sync_wait(this->comm_, run_jobs()); }) {}
@@ -231,15 +232,16 @@ class thread_driver final : detail::owned_context, public driver<Communicator> {
       ended_changed_.notify_one();
     }
     try {
-      // The communicator of the driver has no store from which peers could read the reason for a
-      // failure. A peer that is not yet connected to this rank must connect to learn the reason, so
-      // this rank stays reachable for a while.
+      // If the communicator has failed, all peers must learn the reason. The communicator of the
+      // driver has no store from which they could read it. A peer that is not yet connected to this
+      // rank must therefore connect to it, so this rank accepts connections for another half
+      // second.
       auto& net = this->comm_.net();
       if (this->comm_.failed() != nullptr) {
         co_await net.driver().sleep_until(net.now() + seconds / 2);
       }
-      // Peers may compute for a long time before they close the communicator, so this rank waits
-      // for them only for a short time.
+      // `close` waits until the peers close the communicator too. They may compute for a long time
+      // before they do so, so this rank waits for at most one second.
       co_await this->comm_.close(std::chrono::seconds(1));
     } catch (const error&) {
     }
@@ -258,9 +260,9 @@ class thread_driver final : detail::owned_context, public driver<Communicator> {
   std::thread thread_;  // declared last, because the thread uses all members
 };
 
-/// Makes a driver on a duplicate of `comm`. This is a collective call and blocks. Throws
-/// `errc::invalid_argument` if `mode` is `drive::thread` and `comm` cannot be duplicated onto
-/// another executor.
+/// Returns a driver that runs on a duplicate of `comm`. All ranks must call this function. Blocks
+/// until the duplicate exists. Throws `errc::invalid_argument` if `mode` is `drive::thread` and
+/// `comm` cannot be duplicated onto another executor.
 template <class Communicator>
 std::unique_ptr<driver<Communicator>> make_driver(Communicator& comm, drive mode) {
   if (mode == drive::hooks) {

@@ -22,7 +22,8 @@ struct parameter {
   std::size_t elements = 0;
 };
 
-/// The result of `no_sync`. While this object exists, gradients accumulate without being averaged.
+/// The result of `gradient_buckets::no_sync`. While this object exists, `mark_ready` does nothing,
+/// and the gradients of the ranks are not averaged.
 class [[nodiscard(
     "gradients are averaged again once it is destroyed: give it a name")]] no_sync_guard {
  public:
@@ -39,21 +40,24 @@ class [[nodiscard(
 
 /// The gradients of one model on one rank, in buckets. In each step every rank computes its
 /// gradients, in any order. For each gradient i, the rank writes the gradient to `gradient(i)` and
-/// then calls `mark_ready(i)`. After all gradients it calls `finish()`. Afterwards `gradient(i)` is
-/// the average over the ranks, with the same bits on all ranks. Each bucket is summed over the
-/// ranks as soon as all of its gradients, and those of earlier buckets, are ready.
+/// then calls `mark_ready(i)`. After all gradients it calls `finish()`. When `finish()` has
+/// returned, `gradient(i)` is the average over the ranks, with the same bits on all ranks. The
+/// ranks start to sum a bucket as soon as all gradients of this bucket and of all earlier buckets
+/// are ready.
 ///
-/// All ranks must have the same parameters and options (`check_agreement` compares them) and must
-/// take the same steps. All ranks put the gradients into buckets in the same order. In the first
-/// step, the order is the reverse order of the parameters. In later steps, the order is the one in
-/// which the gradients became ready on rank 0 in the first step. After an error the object
-/// cannot be used any more. Only one thread may use the object at a time.
+/// All ranks must have the same parameters and options, and must take the same steps. A program can
+/// call `check_agreement` to compare the parameters and options of all ranks. All ranks put the
+/// gradients into buckets in the same order. In the first step, the order is the reverse order of
+/// the parameters. In later steps, the order is the one in which the gradients became ready on rank
+/// 0 in the first step. After an error the object can no longer be used. Only one thread may use
+/// the object at a time.
 template <class T, class Communicator>
 class gradient_buckets {
  public:
   using hook = bucket_hook<T, Communicator>;
 
-  /// `driver` must have a communicator of its own (see `make_driver`).
+  /// Constructs the object with the driver that runs its communication. `make_driver` makes such a
+  /// driver. Nothing else may use the communicator of the driver.
   gradient_buckets(std::unique_ptr<driver<Communicator>> driver, std::vector<parameter> parameters,
                    options opts = {})
       : parameters_(std::move(parameters)),
@@ -64,8 +68,9 @@ class gradient_buckets {
         driver_(std::move(driver)) {
     arrange(bucket_plan::reverse_order(parameters_.size()));
   }
-  /// Makes the driver that `opts.drive` selects, on a duplicate of `comm`. This is a collective
-  /// call and blocks.
+  /// Constructs the object with a new driver, which runs on a duplicate of `comm`. `opts.drive`
+  /// selects the kind of driver. All ranks must call this constructor. Blocks until the driver
+  /// exists.
   gradient_buckets(Communicator& comm, std::vector<parameter> parameters, options opts = {})
       : gradient_buckets(make_driver(comm, opts.drive), std::move(parameters), opts) {}
   gradient_buckets(const gradient_buckets&) = delete;
@@ -76,9 +81,9 @@ class gradient_buckets {
   const std::vector<parameter>& parameters() const { return parameters_; }
   const bucket_plan& plan() const { return plan_; }
 
-  /// Returns the memory of the gradient of parameter `i`, which holds the average after `finish()`.
-  /// At the end of the first step the gradients may move to other memory, which makes earlier
-  /// results of this function invalid.
+  /// Returns the memory of the gradient of parameter `i`. When `finish()` has returned, this memory
+  /// holds the average. At the end of the first step, `finish()` may move the gradients to other
+  /// memory. Spans that this function returned before then become invalid.
   std::span<T> gradient(std::size_t i) {
     const bucket_plan::location& location = plan_[i];
     return {memory_[location.bucket].get() + location.offset, parameters_[i].elements};
@@ -89,10 +94,10 @@ class gradient_buckets {
     return {memory_[plan_[i].bucket], gradient(i).data()};
   }
 
-  /// Sets the hook that sums the buckets, beginning with the next step.
+  /// Sets the hook that sums the buckets from the next step on. Must not be called during a step.
   void reduce_by(hook sum_hook) { hook_ = std::move(sum_hook); }
-  /// Makes each step, beginning with the next one, copy the contents of `buffers` from rank 0 to
-  /// all ranks. The sizes of the buffers must be equal on all ranks.
+  /// Sets the buffers whose contents each later step copies from rank 0 to all ranks. The sizes of
+  /// the buffers must be equal on all ranks. Must not be called during a step.
   void keep_equal(std::vector<std::span<std::byte>> buffers) {
     buffers_ = std::move(buffers);
     std::size_t total = 0;
@@ -100,16 +105,16 @@ class gradient_buckets {
     staging_.resize(total);
   }
 
-  /// Declares that the gradients of the next step are means over `count` samples of this rank. The
-  /// average is then sum(count_r * gradient_r) / sum(count_r) over the ranks r. Before a step,
-  /// either all ranks call this function or none does.
+  /// Declares that the gradients of this rank in the next step are means over `count` samples. In
+  /// such a step the average is sum(count_r * gradient_r) / sum(count_r) over the ranks r. Before
+  /// each step, either all ranks must call this function or none may call it.
   void samples(std::int64_t count) {
     if (count < 0) throw error(errc::invalid_argument, "a number of samples is negative");
     samples_ = count;
   }
 
   /// Stops averaging while the returned object exists. During this time `mark_ready` does nothing,
-  /// and gradients accumulate in `gradient(i)`.
+  /// so the caller can add the gradients of several backward passes to `gradient(i)`.
   no_sync_guard no_sync() { return no_sync_guard(no_sync_depth_); }
   bool is_accumulating() const { return no_sync_depth_ > 0; }
 
@@ -121,8 +126,8 @@ class gradient_buckets {
   bool is_ready(std::size_t i) const { return is_in_step_ && seen_[i]; }
 
   /// Declares that `gradient(i)` is complete. The caller must not write to the gradient again
-  /// before `finish` has returned. The sum of a bucket starts when all gradients of this bucket and
-  /// of the buckets before it are ready. Does nothing while gradients accumulate (see `no_sync`).
+  /// before `finish` has returned. The ranks start to sum a bucket when all gradients of this
+  /// bucket and of all earlier buckets are ready. Does nothing while a result of `no_sync` exists.
   void mark_ready(std::size_t i) {
     if (is_accumulating()) return;
     expect_gradient(i);
@@ -130,16 +135,16 @@ class gradient_buckets {
     used_[i] = 1;
     count_ready(i);
   }
-  /// Marks gradient `i` as ready although this step has added nothing to it. The contents of
-  /// `gradient(i)` are averaged, but the parameter does not count as used.
+  /// Marks gradient `i` as ready in a step in which this rank has added nothing to it. The ranks
+  /// average the contents of `gradient(i)`, but this call does not make `used(i)` true.
   void mark_untouched(std::size_t i) {
     if (is_accumulating()) return;
     expect_gradient(i);
     count_ready(i);
   }
 
-  /// Completes the step: blocks until all averages have been computed. A gradient that is not ready
-  /// counts as zero if `options.allow_unused` is true; otherwise the training is aborted on all
+  /// Completes the step: blocks until all averages have been computed. If a gradient is not ready,
+  /// sets it to zero if `options.allow_unused` is true, and otherwise aborts the training on all
   /// ranks. Throws if any rank has failed.
   void finish() {
     continue_step();
@@ -155,8 +160,9 @@ class gradient_buckets {
     complete();
   }
 
-  /// Takes part in a step for which this rank has no samples. The rank contributes nothing to the
-  /// averages but receives them. Blocks like `finish`.
+  /// Takes part in a step for which this rank has no samples. The rank adds nothing to the averages
+  /// but receives them. Calls `samples(0)`, so all ranks with samples must have called `samples`
+  /// before the step. Blocks until all averages have been computed.
   void take_part() {
     samples(0);
     continue_step();
@@ -173,8 +179,8 @@ class gradient_buckets {
     }
   }
 
-  /// Returns whether any rank had a gradient for parameter `i` in the step that has just completed.
-  /// Always returns true if `allow_unused` is false.
+  /// Returns whether any rank called `mark_ready(i)` in the last completed step. Always returns
+  /// true if `options.allow_unused` is false.
   bool used(std::size_t i) const { return !opts_.allow_unused || used_[i] != 0; }
 
  private:
@@ -300,8 +306,8 @@ class gradient_buckets {
   }
 
   // Performs the communication of one step. The driver runs this task, possibly on another thread.
-  // The task accesses a bucket only when all gradients of the bucket are ready. The computing side
-  // then does not access the bucket before the step is over.
+  // The task does not access a bucket until all gradients of the bucket are ready. From this time
+  // until the end of the step, only the task accesses the bucket.
   task<> step(std::int64_t samples) {
     Communicator& comm = driver_->comm();
     std::vector<std::int64_t> all(static_cast<std::size_t>(comm.size()));

@@ -27,7 +27,7 @@ enum class compression : std::uint8_t { none, bfloat16, float16 };
 
 /// The times of one step, measured by the communicator's clock.
 struct timeline {
-  /// The times at which the sum of one bucket began and was complete, and the size of the bucket.
+  /// The size of one bucket, and the times at which its sum over the ranks began and ended.
   struct bucket {
     time_point begin = 0;
     time_point end = 0;
@@ -44,19 +44,19 @@ struct timeline {
 struct options {
   /// The way in which the communicator of the gradients makes progress.
   ddp::drive drive = ddp::drive::thread;
-  /// The first bucket is full when it holds at least `first_bucket_bytes`, and each other bucket
-  /// when it holds at least `bucket_bytes`. A small first bucket lets communication start early.
+  /// The size in bytes at which the first bucket is full. Every other bucket is full when it holds
+  /// at least `bucket_bytes` bytes. A small first bucket lets communication start early.
   std::size_t first_bucket_bytes = 1 << 20;
   std::size_t bucket_bytes = 25 << 20;
   ddp::compression compression = ddp::compression::none;
-  /// If true, a parameter that got no gradient has a gradient of zero. Otherwise the step fails
-  /// with an error that names the parameter.
+  /// If true, a gradient that a rank has not computed in a step counts as zero. If false, such a
+  /// step fails with an error that names the parameter.
   bool allow_unused = false;
-  /// If true, each step copies the buffers of rank 0 (such as the running means of batch norm) to
-  /// all ranks.
+  /// If true, each step copies the buffers of the model, such as the running means of batch norm,
+  /// from rank 0 to all ranks.
   bool broadcast_buffers = true;
-  /// If not null, each step records its times in this timeline, which must exist as long as the
-  /// training uses these options.
+  /// If not null, each step records its times in this timeline. The timeline must exist as long as
+  /// the training uses these options.
   ddp::timeline* trace = nullptr;
 };
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// replicate: checks that all ranks train the same model, and copies the initial values of rank 0 to
-// all ranks.
+// replicate: functions that check that all ranks train the same model, and that copy the initial
+// values of the model from rank 0 to all ranks.
 
 #include <colls/base/fingerprint.hpp>
 #include <colls/call/communicator.hpp>
@@ -80,9 +80,9 @@ inline failure difference(const std::vector<fact>& first, const std::vector<fact
 
 }  // namespace detail
 
-/// Succeeds if all ranks pass the same facts in the same order. Otherwise throws `errc::mismatch`
-/// with the same text on every rank. The text describes the first difference between rank 0 and the
-/// lowest rank that differs from rank 0.
+/// Checks that all ranks pass the same facts in the same order. If they do not, throws
+/// `errc::mismatch` with the same text on every rank. The text describes the first difference
+/// between the facts of rank 0 and those of the lowest rank whose facts differ from them.
 template <class Communicator>
 task<> check_agreement(Communicator& comm, std::vector<fact> facts) {
   struct summary {
@@ -113,8 +113,8 @@ task<> check_agreement(Communicator& comm, std::vector<fact> facts) {
   throw error(detail::difference(detail::facts_of(texts[0]), detail::facts_of(texts[1]), other));
 }
 
-/// Copies the pieces of rank 0 to the pieces of all other ranks. The number and the sizes of the
-/// pieces must be equal on all ranks. Packs small pieces into one message.
+/// Copies the contents of `pieces` from rank 0 to all other ranks. The number and the sizes of the
+/// pieces must be equal on all ranks. One broadcast sends all small pieces together.
 template <class Communicator>
 task<> broadcast_pieces(Communicator& comm, std::vector<std::span<std::byte>> pieces) {
   constexpr std::size_t large = 64 * 1024;

@@ -29,8 +29,8 @@ class random_bits {
 
   /// Returns a number from 0 to `n - 1`, all with equal probability. `n` must not be 0.
   constexpr std::uint64_t below(std::uint64_t n) {
-    // The last `excess` 64-bit values are rejected, because they would make small results more
-    // likely. The number of the other values is a multiple of `n`.
+    // `bits % n` is uniform only if the number of possible values of `bits` is a multiple of `n`.
+    // Therefore the loop rejects the `excess` largest 64-bit values.
     const std::uint64_t excess = (UINT64_MAX % n + 1) % n;
     std::uint64_t bits = next();
     while (bits > UINT64_MAX - excess) bits = next();
@@ -60,8 +60,8 @@ constexpr std::vector<std::size_t> shuffled(std::size_t n, std::uint64_t seed,
   return order;
 }
 
-/// The position of a training run in its data set, which a checkpoint stores. The position does not
-/// depend on the number of ranks.
+/// The position of a training run in its data set. A checkpoint stores this position. The position
+/// does not depend on the number of ranks.
 struct sampler_state {
   std::uint64_t samples = 0;  // the number of samples in the data set
   std::uint64_t batch = 0;    // the number of samples per step of all ranks together
@@ -71,14 +71,15 @@ struct sampler_state {
   friend constexpr bool operator==(const sampler_state&, const sampler_state&) = default;
 };
 
-/// A sampler that divides the data set into batches, which are the same for every number of ranks.
-/// Each epoch contains every sample once, in a new order. The last batch of an epoch may be shorter
-/// than the others, and a rank's part of that batch may be empty. The caller must therefore average
-/// gradients over samples and not over ranks.
+/// A sampler that divides the samples of a data set into batches. The batches do not depend on the
+/// number of ranks. Every sample occurs once in each epoch, and each epoch has a new order. The
+/// last batch of an epoch may be shorter than the others. The ranks may get different numbers of
+/// samples of a batch, and a rank may get none. The caller must therefore average gradients over
+/// the samples and not over the ranks.
 class batch_sampler {
  public:
-  /// Constructs a sampler at the position `initial`. Throws `errc::invalid_argument` if there are
-  /// no samples, if the batch is empty, or if the step is beyond the end of the epoch.
+  /// Constructs a sampler that begins at the position `initial`. Throws `errc::invalid_argument` if
+  /// `initial.samples` or `initial.batch` is 0, or if the epoch has no step `initial.step`.
   constexpr explicit batch_sampler(sampler_state initial) : state_(initial) {
     if (state_.samples == 0 || state_.batch == 0) {
       throw error(errc::invalid_argument, "a sampler needs samples, and a batch of at least one");
@@ -102,8 +103,8 @@ class batch_sampler {
     return std::span(order_).subspan(first, left < state_.batch ? left : state_.batch);
   }
 
-  /// Returns the indices of this step's samples for `rank`. The result is valid until `advance` is
-  /// called.
+  /// Returns the indices of those samples of this step that `rank` processes. `ranks` is the number
+  /// of ranks. The result is valid until `advance` is called.
   constexpr std::span<const std::size_t> batch(int rank, int ranks) const {
     const std::span<const std::size_t> all = batch();
     const partition parts(all.size(), ranks);
@@ -124,9 +125,9 @@ class batch_sampler {
   std::vector<std::size_t> order_;
 };
 
-/// What `shard_indices` does if the number of samples is not a multiple of the number of ranks.
-/// `pad` repeats samples from the front of the shuffled order until all shards have equal length.
-/// `drop_last` leaves out the last samples, which would make some shards longer than others.
+/// The way in which `shard_indices` makes all shards equally long if the number of samples is not a
+/// multiple of the number of ranks. `pad` repeats samples from the front of the shuffled order.
+/// `drop_last` leaves out samples at the end of the shuffled order.
 enum class uneven { pad, drop_last };
 
 /// Returns the indices of the samples of `rank` in an epoch. Every rank gets the same number of

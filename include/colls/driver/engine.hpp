@@ -38,10 +38,10 @@ namespace detail {
 boost::asio::io_context* io_context_of(const boost::asio::any_io_executor& executor);
 }
 
-/// The event loop of one executor, which all transports and stores on that executor share. The
-/// engine may only be used from the thread or strand of the executor. `sync_wait(engine, task)`
-/// polls the engine in a loop. A user's `io_context::run()` drives the engine too, because the
-/// io_context always has a pending wait on the engine's epoll descriptor.
+/// The event loop of one executor. All transports and stores on that executor share the engine.
+/// Only code that runs on the thread or strand of the executor may use the engine. The function
+/// `sync_wait(engine, task)` polls the engine in a loop. If the program calls `io_context::run()`
+/// instead, handlers that the engine has registered with the io_context poll the engine.
 class engine : public std::enable_shared_from_this<engine> {
  public:
   /// The handler of a watched descriptor.
@@ -59,16 +59,19 @@ class engine : public std::enable_shared_from_this<engine> {
    public:
     /// Makes progress without waiting. Returns whether there was any progress.
     virtual bool poll() = 0;
-    /// Checks deadlines. The engine calls this function a few times a second.
+    /// Checks the deadlines of the source's operations. The engine calls this function regularly,
+    /// usually at least once every 50 ms.
     virtual void sweep(time_point now) = 0;
-    /// Requests a wake-up for events that no descriptor reports. Called before the thread sleeps.
-    /// Returns false if the source already has something to poll; the thread then does not sleep.
+    /// Called before the engine stops polling, for example before the thread sleeps. Makes sure
+    /// that a watched descriptor becomes ready when the source next has something to poll. Returns
+    /// false if the source has something to poll already. The thread must then not sleep.
     virtual bool arm() { return true; }
-    /// Cancels the request of `arm`. Called before the thread polls again.
+    /// Tells the source that the thread is awake, so that peers need not wake it. The engine calls
+    /// this function after a sleep, before the thread polls again.
     virtual void disarm() {}
-    /// Wakes sleeping peers that have something to read. A poll may do the same, but after a
-    /// `sync_wait` has returned, the thread may not poll for a while. Therefore this function is
-    /// called when a `sync_wait` returns.
+    /// Wakes sleeping peers that have something to do, for example to read data from this rank.
+    /// The engine calls this function when a `sync_wait` returns, because it may take long until
+    /// the thread polls again.
     virtual void wake_peers() {}
 
    protected:
@@ -116,14 +119,15 @@ class engine : public std::enable_shared_from_this<engine> {
   }
   timer sleep_until(time_point due) { return {*this, due}; }
 
-  /// Adds a source. If `polled` is false, the engine calls only the function `sweep` of the source,
-  /// so that the source does not slow down polls.
+  /// Adds a source. If `polled` is false, the engine calls only the function `sweep` of the source.
+  /// The source then costs no time in polls.
   void add(source& transport, bool polled = true);
   void remove(source& transport);
 
-  /// Watches a descriptor for `events` and calls `handler` when the descriptor is ready. In a
-  /// forked child a dead socket (one without a peer) replaces the descriptor. Throws
-  /// `too_many_files` if epoll refuses the descriptor.
+  /// Watches a descriptor for `events` and calls `handler` when the descriptor is ready. Also
+  /// registers the descriptor with `fork_guard`. If the process forks, `fork_guard` replaces the
+  /// descriptor in the child, so that the child cannot use it. Throws `errc::too_many_files` if
+  /// epoll refuses the descriptor.
   void watch(int descriptor, std::uint32_t events, watcher& handler);
   /// Replaces the events for which the engine watches a descriptor.
   void rewatch(int descriptor, std::uint32_t events, watcher& handler) {
@@ -133,13 +137,13 @@ class engine : public std::enable_shared_from_this<engine> {
   /// events that it has already read from epoll.
   void unwatch(int descriptor, watcher& handler);
 
-  /// Waits up to `timeout_ms` for watched descriptors and calls the handlers of those that are
-  /// ready. Returns whether any descriptor was ready.
+  /// Waits until a watched descriptor is ready, but at most `timeout_ms` milliseconds. Calls the
+  /// handlers of the ready descriptors. Returns whether any descriptor was ready.
   bool dispatch(int timeout_ms = 0);
 
-  /// Sets how a waiting thread uses its core. The thread first spins until `polls` polls in a row
-  /// have made no progress, then yields between polls for at most `max_yield`, and then sleeps.
-  /// `polls` should be 0 if there are more ranks than cores.
+  /// Sets how long a waiting thread spins and yields before it sleeps. The thread spins until
+  /// `polls` polls in a row have made no progress. Then it yields its core between polls for at
+  /// most `max_yield`. Then it sleeps. `polls` should be 0 if there are more ranks than cores.
   void spin(unsigned polls, time_point max_yield = 0) {
     spin_ = polls;
     idle_ = idle_policy(max_yield);
@@ -152,8 +156,9 @@ class engine : public std::enable_shared_from_this<engine> {
 
   /// Returns whether waiting threads spin before they yield or sleep.
   bool spins() const { return spin_ > 0; }
-  /// Returns whether waiting threads spin and a `sync_wait` is driving the engine now. The sources
-  /// then need no wake-ups, because the `sync_wait` polls them and arms them before it sleeps.
+  /// Returns whether waiting threads spin and a `sync_wait` is driving the engine now. If both are
+  /// true, the sources need no events from epoll. The `sync_wait` polls the sources, and calls
+  /// their function `arm` before the thread sleeps.
   bool spins_now() const { return spins() && drivers_ > 0; }
 
   /// Polls all sources and runs the posted completions. Returns whether there was progress. The
@@ -162,29 +167,30 @@ class engine : public std::enable_shared_from_this<engine> {
   bool poll() {
     bool moved = false;
     for (std::size_t i = 0; i < polled_.size(); ++i) moved |= polled_[i]->poll();
-    // The sources themselves poll the sockets of operations in flight. Only the other descriptors
-    // need epoll, so an occasional check suffices.
+    // The polled sources check their own sockets. Only the other descriptors need epoll, and these
+    // are less urgent. Therefore only every 512th poll calls epoll.
     if (++polls_ % 512 == 0) moved |= dispatch(0);
     moved |= queue_.run();
     if (polls_ % 256 == 0) sweep();
-    // A program that waits by calling `done()` again and again never calls `idle`. In this case,
-    // `serve` does the part of the work of `idle` that must not be omitted.
+    // A program may wait by calling `operation::done()` in a loop. That function calls `poll`, but
+    // not `idle`. In this case, `poll` must call `serve` to check the descriptors and the timers.
     if (idle_skipped_ && polls_ % 8 == 0) moved |= serve();
     idle_skipped_ = !moved;
     return moved;
   }
 
-  /// Called after `idle_polls` polls in a row without progress. Spins, yields or sleeps.
+  /// Spins, yields or sleeps, depending on `idle_polls`. This is the number of polls in a row that
+  /// have made no progress.
   void idle(unsigned idle_polls) {
     idle_skipped_ = false;
     if (idle_polls <= polls_before_sleep_) polls_before_sleep_ = 0;
     idle_polls -= polls_before_sleep_;
-    // A thread that waits for a device spins, because the device cannot wake the thread, and a
-    // sleep takes longer than many kernels.
+    // A GPU cannot wake a thread, and a sleep takes longer than many GPU kernels. Therefore a
+    // thread that waits for a GPU spins.
     if (idle_polls <= spin_ || (spin_ > 0 && queue_.is_watching())) {
 #if defined(__x86_64__)
-      // The pause instruction takes as long as a short message, so the thread omits it in the first
-      // polls.
+      // The pause instruction takes as long as the transfer of a short message. The thread omits it
+      // in the first polls so that it does not delay such a message.
       if (idle_polls > 64) __builtin_ia32_pause();
 #endif
       if (idle_polls % 512 == 0) run_other_handlers();
@@ -192,8 +198,8 @@ class engine : public std::enable_shared_from_this<engine> {
     }
     const time_point time = now();
     if (idle_.should_yield(idle_polls == spin_ + 1, time)) {
-      // A thread that yields serves the watched descriptors and the handlers of the program once a
-      // millisecond.
+      // Between two yields, the thread also checks the watched descriptors and runs the program's
+      // own handlers, but at most once a millisecond.
       if (time - last_service_ >= milliseconds) {
         last_service_ = time;
         run_other_handlers();
@@ -209,26 +215,27 @@ class engine : public std::enable_shared_from_this<engine> {
     moved_while_asleep_ = false;
     if (arm_sources() && queue_.empty()) sleep();
     for (source* transport : polled_) transport->disarm();
-    // If there was progress during the sleep, the polls before the sleep no longer count, so the
-    // thread spins again before it yields or sleeps.
+    // If there was progress during the sleep, the thread should spin again before it yields or
+    // sleeps. Therefore `idle` no longer counts the polls before the sleep.
     if (moved_while_asleep_) polls_before_sleep_ += idle_polls;
   }
 
-  /// Called when completions may have been posted outside of a poll. Posts a poll to the executor
-  /// if the run queue has something to do. Does nothing while a `sync_wait` drives the engine.
+  /// Called after code outside of a poll may have posted completions. If the run queue has
+  /// something to do, posts a poll to the executor. Does nothing while a `sync_wait` drives the
+  /// engine.
   void wake_driver() {
     if (!queue_.empty() || queue_.is_watching()) post_poll();
   }
 
-  /// Called at the start of a `sync_wait`, which drives the engine until it calls `leave`. Calls
-  /// may be nested.
+  /// Called at the start of a `sync_wait`. The `sync_wait` drives the engine until it calls
+  /// `leave`. One `sync_wait` may run inside another.
   void enter() { ++drivers_; }
   void leave() {
     if (--drivers_ > 0) return;
     for (source* transport : polled_) transport->wake_peers();
     if (!polled_.empty() || !queue_.empty() || queue_.is_watching()) post_poll();
-    // If a poll is posted, that poll arms the sources when it finds nothing to do. A caller that
-    // waits again before that poll runs saves the cost of arming.
+    // A posted poll arms the sources itself when it finds nothing to do. If the program starts
+    // another `sync_wait` before that poll runs, arming the sources here would be wasted time.
     if (!poll_posted_) arm_sources();
   }
 
@@ -240,8 +247,8 @@ class engine : public std::enable_shared_from_this<engine> {
   // the engine.
   void post_poll();
 
-  // Serves the watched descriptors, the completions, the timers and the deadlines, at most once a
-  // millisecond. Returns whether there was progress.
+  // Calls the handlers of ready descriptors, runs the posted completions, and checks timers and
+  // deadlines. Does this at most once a millisecond. Returns whether there was progress.
   bool serve();
 
   bool arm_sources() {
@@ -259,26 +266,27 @@ class engine : public std::enable_shared_from_this<engine> {
     return ::epoll_ctl(epoll_.get(), action, descriptor, &event) == 0;
   }
 
-  // Checks timers and deadlines. Must be called after a poll, because the thread may not have
-  // polled for a long time, and operations whose messages arrived in the meantime must not time
-  // out.
+  // Checks timers and deadlines. The caller must poll first. A long time may have passed since the
+  // last poll, and an operation whose message has arrived during that time must not time out.
   void sweep();
 
-  // Called by handlers on the executor. Polls until there is no more progress, and then arms the
-  // sources. Posts another poll if there still is progress after 64 polls.
+  // Called by the engine's handlers that the executor runs. Polls until there is no more progress,
+  // and then arms the sources. If there still is progress after 64 polls, posts another poll.
   void poll_from_executor();
 
-  // Runs the handlers of the program that are ready on the io_context, if there is one.
+  // Runs the ready handlers of the io_context, including those of the program. Does nothing if the
+  // executor does not belong to an io_context.
   void run_other_handlers();
 
   // Sleeps until a descriptor is ready, a timer is due, or one tick (50 ms) has passed. If the run
-  // queue watches a condition, which no event announces, sleeps for `max_poll_sleep` instead.
+  // queue watches a condition, sleeps for `max_poll_sleep` instead. The thread must poll such a
+  // condition, because no event wakes the thread when the condition becomes true.
   void sleep();
 
   bool used() const { return watched_ > 0 || !sources_.empty() || !timers_.empty(); }
 
-  // Starts the permanent wait on the epoll descriptor and the periodic timer, unless they are
-  // already pending.
+  // Starts a wait on the epoll descriptor and a wait on the tick timer, unless they are already
+  // pending. The handlers of the two waits start them again while the engine is in use.
   void arm();
 
   void disarm_if_unused();
@@ -297,8 +305,8 @@ class engine : public std::enable_shared_from_this<engine> {
   int watched_ = 0;
   int drivers_ = 0;
   unsigned spin_ = 0;
-  // The value that `idle_polls` had at the last sleep during which there was progress. `idle` does
-  // not count the polls before that sleep.
+  // The argument of `idle` at the last sleep during which there was progress. `idle` subtracts this
+  // number from its argument, so that the polls before that sleep do not count.
   unsigned polls_before_sleep_ = 0;
   bool moved_while_asleep_ = false;
   idle_policy idle_;

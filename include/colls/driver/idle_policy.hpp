@@ -10,19 +10,20 @@
 
 namespace colls {
 
-/// The policy by which a waiting thread shares its core with other threads. A yield is cheaper than
-/// a sleep and a wake-up if the other threads give the core back soon. But after a yield, a thread
-/// that computes keeps the core for a full time slice, whereas a thread that wakes up from a sleep
-/// gets the core back soon. After two such long yields in a row, the policy makes waits sleep
-/// instead of yield for some time. Each further long yield in a row about doubles this time.
+/// The policy that decides whether a waiting thread yields its core or sleeps. If the other threads
+/// on the core only wait, a yield is short and costs less than a sleep and a wake-up. But if
+/// another thread computes, a yield lasts for a full time slice, whereas a thread that wakes up
+/// from a sleep gets the core back soon. Therefore, after two long yields in a row, waiting threads
+/// do not yield for some time and sleep instead. Each further long yield in a row about doubles
+/// this time, up to `max_sleep`.
 class idle_policy {
  public:
-  /// Constructs a policy by which each wait yields for at most `max_yield`, or never if `max_yield`
-  /// is 0.
+  /// Constructs a policy. In each wait, the thread may yield until `max_yield` has passed since the
+  /// first call of `should_yield`. If `max_yield` is 0, the thread never yields.
   explicit idle_policy(time_point max_yield = 0) : max_yield_(max_yield) {}
   time_point max_yield() const { return max_yield_; }
 
-  /// Returns whether the thread should yield now. `is_first` is true for the first call of each
+  /// Returns whether the thread should yield now. `is_first` must be true in the first call of each
   /// wait.
   bool should_yield(bool is_first, time_point now) {
     if (is_first) wait_start_ = now;
@@ -38,10 +39,11 @@ class idle_policy {
   }
 
  private:
-  // The length from which a yield counts as long. A rank that only waits gives the core back
-  // sooner, so another thread has computed during a long yield.
+  // The shortest duration of a long yield. A thread that only waits gives the core back sooner.
+  // Therefore a long yield means that another thread has computed.
   static constexpr time_point long_yield = 3 * milliseconds;
-  // Two long yields count as consecutive if at most this much time lies between them.
+  // Two long yields are in a row if less than this time passes between them. The time during which
+  // the policy forbids yields does not count.
   static constexpr time_point in_a_row = 50 * milliseconds;
   static constexpr time_point max_sleep = 8 * milliseconds;
 

@@ -14,8 +14,8 @@
 namespace colls::shm {
 
 /// The abstract name of the local listener that accompanies a rank's TCP listener. The name
-/// contains the TCP address and is therefore unique, because abstract names and TCP addresses both
-/// belong to a network namespace.
+/// contains the TCP listener's address, which no other TCP listener in the same network namespace
+/// has. Abstract names also belong to a network namespace, so the name is unique in that namespace.
 struct local_name {
   sockaddr_un address{};
   socklen_t size = 0;
@@ -92,8 +92,8 @@ inline bool receive_descriptor(int socket, detail::descriptor& received, std::er
   return true;
 }
 
-/// The answer to a received descriptor of shared memory. The answer tells the sender of the
-/// descriptor whether both processes now share that memory.
+/// The answer of a process to which a peer has offered a segment of shared memory. `yes` means that
+/// the process has mapped the segment.
 enum class answer : char { yes = 'y', no = 'n' };
 inline bool send_answer(int socket, answer value) {
   return detail::send_bytes_with_descriptor(socket, &value, sizeof value, -1);

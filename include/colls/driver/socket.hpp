@@ -34,21 +34,22 @@ inline descriptor open_socket(const endpoint& address) {
 /// Selects the TCP congestion control algorithm of a socket.
 std::error_code set_congestion(int socket, std::string_view name);
 
-/// Returns the local or the remote address of a socket, depending on whether `get_name` is
-/// getsockname or getpeername. Returns the loopback address for an AF_UNIX socket.
+/// Returns the local address of a socket if `get_name` is getsockname, and the remote address if
+/// `get_name` is getpeername. Returns the loopback address if the socket is an AF_UNIX socket or if
+/// `get_name` fails.
 endpoint socket_endpoint(int fd, decltype(&::getsockname) get_name);
 
-/// Checks with a temporary socket whether the system has the congestion control algorithm `name`.
-/// Returns an error if the system does not have it. Returns success if no temporary socket can be
-/// opened.
+/// Opens a temporary socket and selects the congestion control algorithm `name` for it. Returns an
+/// error if the system refuses the algorithm. Returns success if no socket can be opened, because
+/// the algorithm then cannot be checked.
 std::error_code try_congestion(std::string_view name);
 
 }  // namespace detail
 
-/// A connected or connecting TCP stream. One read and one write may be in flight at a time. Each
-/// operation completes with an error_code: success, `errc::timeout` after the stream's deadline,
-/// `errc::closed` at the end of the stream, or a system error. The destructor closes the
-/// descriptor.
+/// A TCP or AF_UNIX stream socket. One read and one write may be in flight at a time. The result of
+/// each operation is an error_code: success, `errc::timeout` if the deadline of the stream has
+/// passed, `errc::closed` at the end of the stream, `errc::cancelled` if `close` was called during
+/// the operation, or a system error. The destructor closes the descriptor.
 class stream final : engine::watcher, engine::source {
  public:
   explicit stream(engine& executor_engine);
@@ -71,7 +72,7 @@ class stream final : engine::watcher, engine::source {
   /// Completes the operations in flight with `errc::cancelled` and closes the descriptor.
   void close();
 
-  /// Releases the descriptor to the caller. No operation may be in flight.
+  /// Returns the descriptor, which the caller then owns. No operation may be in flight.
   detail::descriptor release() {
     engine_.unwatch(socket_.get(), *this);
     return std::move(socket_);
@@ -100,10 +101,10 @@ class stream final : engine::watcher, engine::source {
     work.count = count;
     return operation<true>(work);
   }
-  /// Returns whether a read would complete without waiting, because bytes or the end of the stream
-  /// have arrived.
+  /// Returns whether a read would not have to wait. This is the case if bytes or the end of the
+  /// stream have arrived.
   bool has_input() const { return is_ready(POLLIN); }
-  /// Waits until there is something to read, without reading it.
+  /// Waits until bytes have arrived, and leaves the bytes in the socket for a later read.
   auto readable() {
     transfer work(this, {&peeked_, 1});
     work.peeking = true;
@@ -113,7 +114,7 @@ class stream final : engine::watcher, engine::source {
   auto write(const_bytes bytes) {
     return operation<false>({this, {const_cast<std::byte*>(bytes.data), bytes.size}});
   }
-  /// Connects to `address`. The system chooses the local address.
+  /// Connects to `address`. The operating system chooses the local address and port.
   auto connect(const endpoint& address) {
     transfer work(this, {});
     work.connecting = true;
@@ -123,7 +124,8 @@ class stream final : engine::watcher, engine::source {
     } else {
       const int result =
           ::connect(socket.get(), address.data(), static_cast<socklen_t>(address.size()));
-      // If a signal interrupts `connect`, the connection is established asynchronously.
+      // EINTR is no failure. If a signal interrupts `connect`, the kernel continues to establish
+      // the connection in the background, as it does after EINPROGRESS.
       if (result != 0 && errno != EINPROGRESS && errno != EINTR) {
         work.ec = detail::last_error();
       } else {
@@ -151,8 +153,8 @@ class stream final : engine::watcher, engine::source {
         return true;
       }
       work.done = &done;
-      // A connection within one machine is often established at once, so that `step` can complete
-      // the operation.
+      // A connect has ended when the socket is writable. Only then can `step` find out whether the
+      // connect has succeeded. A connect within one machine often ends at once.
       const bool may_step = !work.connecting || work.owner->is_ready(POLLOUT);
       if (may_step && work.owner->template step<Reading>(work)) return true;
       slot() = &work;
@@ -169,8 +171,8 @@ class stream final : engine::watcher, engine::source {
 
   bool is_ready(short events) const;
 
-  // Transfers as many bytes as possible without waiting, or finishes a connect. Returns true if the
-  // operation has completed, successfully or not.
+  // Continues the read, write or connect `work` without waiting. Returns true if the operation has
+  // completed, with or without an error. Returns false if it must wait until the socket is ready.
   template <bool Reading>
   bool step(transfer& work) {
     if (work.connecting) {
@@ -210,7 +212,8 @@ class stream final : engine::watcher, engine::source {
     work.done->post();
   }
 
-  // Makes the engine watch the socket for the events that the operations in flight need.
+  // Tells the engine for which events it must watch the socket: EPOLLIN while a read is in flight,
+  // and EPOLLOUT while a write or a connect is in flight.
   void update_events();
 
   void ready(std::uint32_t) override;
@@ -227,13 +230,14 @@ class stream final : engine::watcher, engine::source {
   std::byte peeked_{};
 };
 
-/// A listening TCP socket. The owner calls `accept` for each connection, and so decides how many
-/// connections are accepted.
+/// A listening socket (TCP or AF_UNIX). It accepts a connection only when its owner calls `accept`.
 class listener {
  public:
-  /// Listens on `address`. If the port is 0, the system chooses a port, which `local` then returns.
+  /// Opens a TCP socket that listens on `address`. If the port of `address` is 0, the operating
+  /// system chooses a port. `local` returns the address with the chosen port.
   std::error_code listen(const endpoint& address);
-  /// Takes ownership of a socket that already listens, such as one from the launcher.
+  /// Takes ownership of a socket that is already listening. For example, the launcher can open the
+  /// socket and pass it to this process.
   void adopt(detail::descriptor listening) {
     socket_ = detail::fork_guarded_socket(std::move(listening));
   }
@@ -243,22 +247,23 @@ class listener {
   endpoint local() const { return detail::socket_endpoint(socket_.get(), &::getsockname); }
   void close() { socket_ = {}; }
 
-  /// Accepts the next waiting connection. Returns an empty descriptor if there is none or if the
-  /// system refuses.
+  /// Accepts the next waiting connection. Returns an empty descriptor if no connection is waiting
+  /// or if the system call fails.
   detail::descriptor accept();
 
  private:
   detail::fork_guarded_socket socket_;
 };
 
-/// A reserved descriptor with which a process at its limit on open files can still refuse
-/// connections. A connection must be accepted before it can be answered with a refusal, and the
-/// accepted connection needs a descriptor.
+/// A file descriptor that is kept open as a reserve for refusing connections. To send a refusal, a
+/// process must first accept the connection. A process that has reached its limit on open files can
+/// accept a connection only after it has closed the reserved descriptor.
 class spare_descriptor {
  public:
-  /// Closes the reserved descriptor and accepts up to 64 waiting connections. Passes the descriptor
-  /// of each connection to `callback` and then closes the connection. At the end, reserves a
-  /// descriptor again.
+  /// Refuses up to 64 connections that wait in `queue`. First closes the reserved descriptor. Then
+  /// accepts the connections one after another. Passes the descriptor of each connection to
+  /// `callback`, which may send a refusal, and closes the connection before accepting the next one.
+  /// Finally opens a new reserved descriptor.
   template <class Callback>
   void refuse(listener& queue, const Callback& callback) {
     for (int refused = 0; refused < 64; ++refused) {
@@ -278,8 +283,9 @@ class spare_descriptor {
   detail::descriptor reserved_ = open();
 };
 
-/// A group of tasks that are not awaited. Each task is destroyed when it completes or when the
-/// group is destroyed. An exception terminates only the task that throws it.
+/// A group of tasks that no coroutine awaits. The group destroys each task as soon as the task
+/// completes. The destructor of the group destroys the tasks that are still running. If a task
+/// throws an exception, only this task ends.
 class task_group {
  public:
   explicit task_group(engine& driver) : engine_(driver) {}

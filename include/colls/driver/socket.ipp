@@ -64,8 +64,8 @@ COLLS_ONCE void stream::close() {
 
 COLLS_ONCE void stream::adopt(detail::descriptor socket) {
   const int enabled = 1;
-  // The result is ignored, because the call fails for a local socket. A local socket has neither
-  // this option nor the delay that the option avoids.
+  // The result is ignored, because the call fails for an AF_UNIX socket. Such a socket does not
+  // need TCP_NODELAY, because it never delays small messages.
   (void)::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &enabled, sizeof enabled);
   events_ = 0;
   engine_.watch(socket.get(), 0, *this);
@@ -90,8 +90,8 @@ COLLS_ONCE void stream::ready(std::uint32_t) {
   if (writing_ != nullptr && step<false>(*writing_)) finish(writing_);
   if (reading_ != nullptr && step<true>(*reading_)) finish(reading_);
   if (reading_ == nullptr && writing_ == nullptr && events_ == 0 && socket_) {
-    // The peer has hung up while no operation is in flight. The engine must not watch the socket
-    // any longer, because epoll would report the hang-up repeatedly.
+    // No operation is in flight, so epoll has reported a hang-up or an error. This function closes
+    // the socket, because otherwise epoll would repeat the report endlessly.
     engine_.unwatch(socket_.get(), *this);
     socket_ = {};
   }
@@ -100,8 +100,8 @@ COLLS_ONCE void stream::ready(std::uint32_t) {
 
 COLLS_ONCE void stream::sweep(time_point now) {
   if (now < deadline_) return;
-  // The thread may not have polled for a long time, so data that has arrived in the meantime is
-  // processed before an operation times out.
+  // The thread may not have polled for a long time, so an operation may be able to complete now.
+  // Therefore this function tries each operation once more before it reports a timeout.
   const bool may_write = writing_ != nullptr && (!writing_->connecting || is_ready(POLLOUT));
   if (may_write && step<false>(*writing_)) finish(writing_);
   if (reading_ != nullptr && step<true>(*reading_)) finish(reading_);

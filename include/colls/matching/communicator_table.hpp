@@ -46,8 +46,8 @@ class communicator_table {
     try {
       entry->reason = std::make_shared<const failure>(communicator.reason());
     } catch (const std::bad_alloc&) {
-      // If there is no memory, the record has no reason. A peer that still sends a message for the
-      // communicator then learns only that this rank has closed it.
+      // The allocation has failed, so `reason` stays null. If a peer still sends a message for the
+      // communicator, this rank tells the peer only that it has closed the communicator.
     }
   }
 
@@ -88,8 +88,9 @@ class communicator_table {
     }
     std::erase_if(held_, [&](const held_range& range) { return range.first == first; });
   }
-  /// Records that this rank will not create the communicator for which it has reserved the ids from
-  /// `first` on. `reason` says why. Returns the number of reserved ids, or 0 if there are none.
+  /// Records that this rank has failed to create a communicator. `first` is the first of the ids
+  /// that this rank has reserved for the communicator, and `reason` describes the failure. The ids
+  /// stay reserved. Returns the number of these ids, or 0 if no reserved range begins with `first`.
   std::uint32_t abandon_ids(std::uint32_t first, const std::shared_ptr<const failure>& reason) {
     for (held_range& range : held_) {
       if (range.first != first) continue;
@@ -99,8 +100,8 @@ class communicator_table {
     }
     return 0;
   }
-  /// Returns the reason why this rank has abandoned the creation of the communicator `id`, or null
-  /// if this rank has not abandoned it.
+  /// Returns the reason that `abandon_ids` has recorded for the communicator `id`, or null if there
+  /// is none.
   const failure* find_abandoned(std::uint32_t id) const {
     for (const held_range& range : held_) {
       if (id - range.first < range.count) return range.reason.get();
@@ -116,8 +117,8 @@ class communicator_table {
     try {
       deaths_.push_back({rank, reason});
     } catch (const std::bad_alloc&) {
-      // If there is no memory, the death is not recorded. An operation that needs the dead rank
-      // then reports that the dead rank has left.
+      // The allocation has failed, so the death is not recorded. An operation that needs the dead
+      // rank will report that the dead rank has left.
     }
   }
   /// Returns the failure that describes the death of a member of the communicator, or null if no
@@ -130,9 +131,9 @@ class communicator_table {
   }
 
   /// If this rank is still creating the communicator `id`, stores the report that this communicator
-  /// has failed. Ignores reports about other communicators, which this rank receives because the
-  /// store distributes the failures of all communicators. Keeps only the first report about each
-  /// communicator.
+  /// has failed. Otherwise ignores the report. The store sends every rank the reports about all
+  /// communicators, including those to which the rank does not belong. Keeps only the first report
+  /// about each communicator.
   void store_early_failure(std::uint32_t id, const failure& reason) {
     const auto is_same = [&](const failure& known) { return known.communicator == id; };
     if (!is_to_come(id)) return;
@@ -164,8 +165,8 @@ class communicator_table {
   };
 
   bool is_to_come(std::uint32_t id) const {
-    // Id 0 is the world. Peers can connect and report the failure of the world before `add` is
-    // called for the world.
+    // Id 0 belongs to the world communicator. A peer can connect to this rank and report that the
+    // world has failed before this rank has added the world to the table.
     if (id == 0) return find_departed(0) == nullptr;
     return std::any_of(held_.begin(), held_.end(), [=](const held_range& range) {
       return range.reason == nullptr && id - range.first < range.count;

@@ -16,11 +16,11 @@ namespace colls {
 
 /// The list of the operations in flight, in the order in which they began. `sweep` checks the
 /// deadlines of these operations. The matcher calls `sweep` a few times a second, not for every
-/// message. A sweep checks only the operations whose next check is due, so its cost does not grow
-/// with the number of operations in flight.
+/// message. A sweep visits only the operations whose next check is due, so it is cheap even if many
+/// operations are in flight.
 class in_flight {
  public:
-  /// The result of a check of an operation: the action that is due.
+  /// The action that the matcher must take after a sweep has checked an operation.
   enum class due_action : std::uint8_t {
     nothing,
     total_timeout,       // `options.timeout` has expired
@@ -61,8 +61,8 @@ class in_flight {
     if (record.heap_index != 0) sift_up(record);
   }
 
-  /// Sets the time of the operation's next check. If a deadline of the operation expires before
-  /// `time`, no sweep notices this before `time`.
+  /// Sets the time of the operation's next check. Sweeps before `time` skip the operation, even if
+  /// one of its deadlines has expired.
   void check_at(operation_record& record, time_point time) {
     record.next_check = time;
     if (record.heap_index == 0) return;
@@ -70,9 +70,8 @@ class in_flight {
     sift_down(record);
   }
 
-  /// Checks the operations whose next check is due. Records whether each of them has made progress
-  /// since its previous check, and calls `act(record, action)` for each operation for which an
-  /// action is due.
+  /// Checks each operation whose next check is due. Records whether the operation has made progress
+  /// since its previous check. If an action is due, calls `act(record, action)`.
   template <class Act>
   void sweep(time_point now, Act act) {
     for (; unseen_ != nullptr && make_room(); unseen_ = unseen_->next) {
@@ -96,8 +95,8 @@ class in_flight {
     }
   }
 
-  /// Returns the time of the earliest next check, or `never` if there is none. Ignores operations
-  /// that no sweep has seen yet.
+  /// Returns the time of the earliest scheduled check, or `never` if no check is scheduled. A new
+  /// operation has no scheduled check until the first sweep after its start.
   time_point due() const { return heap_.empty() ? never : heap_.front()->next_check; }
 
   /// Returns the number of checks that sweeps have made so far.
@@ -105,8 +104,9 @@ class in_flight {
 
  private:
   static constexpr time_point patience = 30 * seconds;
-  // A sweep notices progress only when it checks an operation. With several checks per inactivity
-  // timeout, the time without progress is measured accurately enough.
+  // The number of checks of an operation during one inactivity timeout. A sweep notices progress
+  // only when it checks the operation, so the measured time without progress can be too short by
+  // about one eighth of the timeout.
   static constexpr time_point checks_per_timeout = 8;
   static constexpr time_point min_check_interval = milliseconds;
 
@@ -121,8 +121,8 @@ class in_flight {
     if (record.last_progress == never)
       return due_action::nothing;  // the call still waits behind other calls
     if (now - record.started >= record.announce_after) {
-      // Schedules the next announcement. By then the operation may wait for different ranks than
-      // now, and the late ranks may have entered the operation.
+      // Schedules the next announcement. One announcement is not enough, because the awaited ranks
+      // change: some late ranks enter the operation, and the operation then waits for other ranks.
       const time_point age = now - record.started;
       record.announce_after = age + std::min(age, std::max(500 * milliseconds, age / 8));
       return due_action::announce;

@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// match_queues: the queues of posted receives and of unexpected messages, which are messages that
-// arrived before their receives were posted.
+// match_queues: the queues of posted receives and the queues of unexpected messages. A message is
+// unexpected if it arrived before its receive was posted.
 //
-// A long message is first announced by an RTS (request to send). The receiver answers with a CTS
-// (clear to send); the receive is then called cleared.
+// Before a long message, the sender sends an RTS (request to send). The receiver answers with a CTS
+// (clear to send). A receive for which a CTS was sent is called cleared.
 
 #include <colls/matching/posted_receive.hpp>
 
@@ -14,11 +14,11 @@
 
 namespace colls {
 
-/// The queues in which a rank matches messages with receives, first in first out for each key. A
-/// point-to-point receive from any source is queued under its tag alone. A point-to-point message
-/// is queued under its key and also under its tag, so that a receive from its source and a receive
-/// from any source can both find it. A receive is in at most one queue, and its member `queued`
-/// tells whether it is in a queue.
+/// The queues with which a rank matches messages and receives. Each key has its own queue, which is
+/// first in, first out. The key of a point-to-point message contains its source and its tag. The
+/// key of a point-to-point receive from any source contains no source. Therefore an unexpected
+/// point-to-point message is in two queues: one for its key, and one for the same key without the
+/// source. A receive is in at most one queue. Its member `queued` tells whether it is in a queue.
 class match_queues {
  public:
   match_queues() = default;
@@ -28,12 +28,13 @@ class match_queues {
   // ---- receives
 
   /// Posts a receive. If an unexpected message matches the receive, removes that message from its
-  /// queue and returns it. Otherwise queues the receive and returns null. The communicator must not
-  /// have failed.
+  /// queue and returns it. Otherwise queues the receive and returns null. The communicator of the
+  /// receive must not have failed.
   ///
-  /// If the returned message is only an RTS, the caller must next enqueue the receive and mark it
-  /// as cleared; `post` has reserved the memory for these two steps. If memory runs out, `post`
-  /// throws, and the message stays queued.
+  /// The returned object may be the RTS of a message that has not arrived yet. In this case the
+  /// caller must enqueue the receive and mark it as cleared. `post` has already reserved the memory
+  /// for these two steps. If memory runs out, `post` throws an exception and the message stays in
+  /// its queue.
   unexpected_message* post(posted_receive& receive) {
     if (!receive.key.is_point_to_point()) {
       receives_.make_room();
@@ -66,8 +67,8 @@ class match_queues {
     (receive.cleared ? cleared_receives_ : p2p_receives_).remove(receive);
     if (receive.record->receive == &receive) receive.record->receive = nullptr;
   }
-  /// Marks a queued point-to-point receive as cleared. Called when a CTS is sent to the rank
-  /// `source`. Afterwards the receive matches only the message that the CTS answers.
+  /// Marks a queued point-to-point receive as cleared. Called when this rank answers the RTS of a
+  /// message from the rank `source` with a CTS. Afterwards the receive matches only that message.
   void set_cleared(posted_receive& receive, std::int32_t source) {
     cleared_receives_.make_room();
     p2p_receives_.remove(receive);
@@ -76,8 +77,8 @@ class match_queues {
     receive.cleared = true;
     cleared_receives_.push_back(receive);
   }
-  /// Makes a cleared receive uncleared and puts it back in its former place among the posted
-  /// receives. Called when the sender has cancelled the message for which the receive was cleared.
+  /// Undoes `set_cleared`: marks the receive as not cleared and puts it back in its former place in
+  /// its queue. Called when the sender has cancelled the message for which the receive was cleared.
   void unset_cleared(posted_receive& receive) {
     p2p_receives_.make_room();
     cleared_receives_.remove(receive);
@@ -117,7 +118,7 @@ class match_queues {
     p2p_receives_.for_each(visitor);
     cleared_receives_.for_each(visitor);
   }
-  /// Calls `visitor` for the queued receives of one operation.
+  /// Calls `visitor` for each queued receive of the operation `record`.
   template <class Visitor>
   void for_each_posted_by(const operation_record& record, Visitor visitor) {
     if (record.receive != nullptr) visitor(*record.receive);
@@ -133,8 +134,8 @@ class match_queues {
     return receives_.all_of(predicate) && p2p_receives_.all_of(predicate) &&
            cleared_receives_.all_of(predicate);
   }
-  /// Returns a communicator that has not failed and on which a receive waits for `peer`, or null if
-  /// there is none.
+  /// Returns a communicator in which a queued receive waits for a message from the rank `peer`.
+  /// Ignores communicators that have failed. Returns null if there is no such communicator.
   communicator_state* communicator_waiting_for(int peer) {
     communicator_state* result = nullptr;
     all_posted([&](const posted_receive& receive) {
@@ -145,7 +146,7 @@ class match_queues {
     return result;
   }
 
-  /// Finds the receive that a message with this key matches, removes it from its queue and returns
+  /// Finds the receive for a message with this key, removes the receive from its queue and returns
   /// it. Returns null if there is no such receive. A point-to-point message matches the oldest
   /// uncleared receive from its source or from any source.
   posted_receive* take(const message_key& key) {
@@ -165,14 +166,15 @@ class match_queues {
     if (key.is_point_to_point()) return oldest_uncleared(key);
     return receives_.find_if(key, [](const posted_receive& receive) { return !receive.cleared; });
   }
-  /// Returns the point-to-point receive that was cleared for the message with this key and number,
-  /// or null if there is none. The receive stays queued.
+  /// Returns the point-to-point receive that was cleared for one particular message. `key` and
+  /// `number` identify this message. Returns null if there is no such receive. The receive stays
+  /// queued.
   posted_receive* find_cleared(const message_key& key, std::uint64_t number) const {
     return cleared_receives_.find_if(
         key, [=](const posted_receive& receive) { return receive.number == number; });
   }
-  /// Returns the oldest queued receive of a collective that has this key, whether or not it is
-  /// cleared. Returns null if there is none.
+  /// Returns the oldest queued receive that has this key and belongs to a collective, or null if
+  /// there is none. The returned receive may be cleared or not.
   posted_receive* first(const message_key& key) const { return receives_.find(key); }
 
   // ---- messages
@@ -221,9 +223,10 @@ class match_queues {
     unexpected_.for_each(visitor);
   }
   /// Drops the unexpected messages of the communicators with the ids from `first` to
-  /// `first + count - 1`. Makes only one pass, so no messages of these communicators may be queued
-  /// meanwhile. Calls `report(key)` for each dropped message, except for a point-to-point message
-  /// whose send has already completed. `report` may remove other messages from the queues.
+  /// `first + count - 1`. Calls `report(key)` for each dropped message, except for a point-to-point
+  /// message whose send has already completed. `report` may remove other messages from the queues.
+  /// It must not add messages of these communicators, because this function searches each queue
+  /// only once.
   template <class Report>
   void drop_unexpected_of(std::uint32_t first, std::uint32_t count, Report report) {
     const auto is_affected = [=](const unexpected_message& message) {
@@ -256,8 +259,8 @@ class match_queues {
     key.peer = posted_receive::any_source;
     return key;
   }
-  // Returns the oldest point-to-point receive that matches `key` and is not cleared, or null if
-  // there is none.
+  // Returns the oldest point-to-point receive that matches `key` and for which no CTS has been
+  // sent. Returns null if there is no such receive.
   posted_receive* oldest_uncleared(const message_key& key) const {
     posted_receive* const named = p2p_receives_.find(key);
     posted_receive* const any = p2p_receives_.find(any_source_key(key));

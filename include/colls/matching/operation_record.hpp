@@ -5,10 +5,11 @@
 // operation_record: the state of an operation in flight. communicator_state: the state of a
 // communicator on one of its ranks.
 //
-// The fingerprint of a call contains the arguments that must be equal on all ranks. The hash of the
-// fingerprint is sent with each message. A sweep is a check of the deadlines of the operations in
-// flight; sweeps take place a few times a second. An announcement is a message that tells a rank
-// that an operation waits for it.
+// The fingerprint of a call contains the arguments that must be equal on all ranks. Each message of
+// a collective carries the hash of the fingerprint. A few times a second, a rank checks the
+// deadlines of its operations in flight; such a check is called a sweep. If an operation waits for
+// another rank for a long time, the waiting rank sends an announcement, which is a message that
+// tells the other rank about the operation.
 
 #include <colls/base/buffer.hpp>
 #include <colls/base/clock.hpp>
@@ -124,10 +125,11 @@ class communicator_state {
   const failure& reason() const { return reason_; }
   void fail(const reported_failure& report) { reason_ = report; }
 
-  /// Returns the sequence number of the next call. Sequence numbers start at 1. The communicator
-  /// remembers the fingerprints of the last calls, so that this rank can also check a message for
-  /// an operation that has already completed on this rank.
+  /// Returns the sequence number that the next call will get. Sequence numbers start at 1.
   std::uint64_t next_sequence() const { return sequence_ + 1; }
+  /// Assigns the next sequence number to a call with the fingerprint `call` and returns the number.
+  /// The communicator remembers the fingerprints of the last calls, so that this rank can check a
+  /// message of a call even after the call has completed on this rank.
   std::uint64_t take_sequence(const fingerprint& call, std::uint64_t hash) {
     if (hash != last_hash_) begin_run(call, hash);
     return ++sequence_;
@@ -158,8 +160,8 @@ class communicator_state {
         return false;
     }
   }
-  /// Returns the sequence number of the newest remembered call that is older than `sequence` and
-  /// for which `ends_after_all` returns true. Returns 0 if there is none.
+  /// Searches the remembered calls that are older than the call `sequence`. Returns the sequence
+  /// number of the newest one for which `ends_after_all` returns true, or 0 if there is none.
   std::uint64_t entered_by_all(std::uint64_t sequence) const {
     while (--sequence > 0) {
       const fingerprint* const call = recall(sequence);
@@ -174,9 +176,9 @@ class communicator_state {
     const fingerprint* const call = recall(sequence);
     return call != nullptr && ends_after_all(call->operation);
   }
-  /// Checks the fingerprint hash of a message for the operation `sequence`. Returns false if this
-  /// rank remembers that it has made a different call under this number. A hash of 0 fits every
-  /// call.
+  /// Compares `hash`, which was received in a message of the operation `sequence`, with the hash of
+  /// this rank's call that has the same sequence number. Returns true if the hashes are equal, if
+  /// `hash` is 0, or if this rank does not remember the call.
   bool agrees(std::uint64_t sequence, std::uint64_t hash) const {
     const run* const found = find(sequence);
     return hash == 0 || found == nullptr || found->hash == hash;
@@ -195,8 +197,8 @@ class communicator_state {
   bool closing = false;  // if true, the death of a peer does not revoke the communicator
 
  private:
-  /// A run of consecutive calls with the same fingerprint, which takes one entry in `recent_`. Most
-  /// programs have few runs, so the entries that a call accesses stay in the L1 cache.
+  /// A run of consecutive calls with the same fingerprint. `recent_` has one entry for each run.
+  /// Most programs have few runs, so the entries in use stay in the L1 cache.
   struct run {
     std::uint64_t first = 0;  // the sequence number of the first call
     std::uint64_t hash = 0;
@@ -207,7 +209,8 @@ class communicator_state {
   [[gnu::noinline]] void begin_run(const fingerprint& call, std::uint64_t hash) {
     const std::size_t slot = runs_ % kept;
     if (slot == recent_.size()) {
-      // The first allocation has room for one run, because most ranks of a simulation need no more.
+      // A simulation can have many ranks, and most of them have only one run. To save memory, the
+      // first allocation has room for only one run.
       if (slot == recent_.capacity()) recent_.reserve(slot == 0 ? 1 : 8 * slot);
       recent_.emplace_back();
     }

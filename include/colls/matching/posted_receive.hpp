@@ -17,7 +17,8 @@ namespace colls {
 
 struct posted_receive;
 
-/// The part of a transport that writes the payload of a message into a posted receive.
+/// The interface of an object that writes the payload of a message into a posted receive. Such an
+/// object belongs to a transport.
 class payload_writer {
  public:
   /// Stops writing into `receive`. Called when the receive is withdrawn.
@@ -27,21 +28,21 @@ class payload_writer {
   ~payload_writer() = default;
 };
 
-/// A function that consumes a message piece by piece, so that the message needs no buffer. `piece`
-/// begins `offset` bytes into the message.
+/// The type of a function that consumes a message piece by piece, so that the message need not be
+/// stored in a buffer. `offset` is the position of `piece` in the message, in bytes.
 using fold_function = void (*)(void* fold_context, std::size_t offset, const std::byte* piece,
                                std::size_t size);
 
 /// A posted receive. The receive is queued until a message matches it. While the payload of a long
-/// message arrives, `writer` points to the part of the transport that writes the payload.
+/// message arrives, `writer` points to the object that writes the payload into the receive.
 struct posted_receive : key_table_node {
   static constexpr std::int32_t any_source = -1;
 
   std::byte* data = nullptr;
   std::size_t size = 0;
-  /// If not null, the message is passed to `fold(fold_context, offset, piece, size)` instead of
-  /// being written to `data`. The message is passed from beginning to end, as one piece or as
-  /// pieces whose sizes are multiples of `granularity` bytes.
+  /// If `fold` is not null, the transport calls `fold(fold_context, offset, piece, size)` instead
+  /// of writing the message to `data`. The transport passes the message either in one piece or in
+  /// several pieces, in order, whose sizes are multiples of `granularity` bytes.
   fold_function fold = nullptr;
   void* fold_context = nullptr;
   std::size_t granularity = 1;
@@ -54,7 +55,8 @@ struct posted_receive : key_table_node {
   bool queued = false;
   bool cleared = false;          // a CTS was sent for this receive
   std::uint64_t post_order = 0;  // the position in the order of point-to-point receives
-  /// The number of the message that the CTS answers. Set by the transport.
+  /// The number of the RTS that this rank has answered with a CTS for this receive. The transport
+  /// sets this number for point-to-point receives only.
   std::uint64_t number = 0;
   bool was_any_source = false;  // the receive is cleared and was posted for any source
 
@@ -83,8 +85,8 @@ struct posted_receive : key_table_node {
 /// A message, or only its RTS, that arrived before its receive was posted. Each transport derives a
 /// class that adds the data needed to move the payload into the receive.
 struct unexpected_message : key_table_node {
-  /// The node by which a point-to-point message is also queued under its tag, for receives from any
-  /// source.
+  /// The second queue node of a point-to-point message. Its key contains the tag of the message but
+  /// not the source, so that a receive from any source can find the message.
   struct tag_node : key_table_node {
     unexpected_message* message = nullptr;
   };

@@ -15,7 +15,7 @@ namespace colls {
 /// longer than requested.
 class scratch_pool {
  public:
-  /// A block of memory, or a failed allocation if `memory` is null.
+  /// A block of memory. If `memory` is null, the allocation of the block has failed.
   struct block {
     void* memory = nullptr;
     std::size_t size = 0;

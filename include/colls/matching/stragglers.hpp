@@ -4,10 +4,12 @@
 
 // stragglers: finds the ranks that are late for an operation.
 //
-// Waiting ranks query other ranks for their states and pass on the answers in reports. A late rank
-// is called missing if it has not entered the operation, silent if it has entered but does not
-// answer, and quiet if it does not answer and may have done its part. The verdict names the late
-// ranks.
+// A rank that waits in an operation sends queries to other ranks. A queried rank answers with a
+// report, which contains its own state and the states of other ranks that it knows to be late. From
+// these reports, the waiting rank finds out which ranks are late. A late rank is called missing if
+// it has not entered the operation. It is called silent if it has entered the operation but does
+// not answer queries. It is called quiet if it does not answer queries and it is unknown whether it
+// has entered the operation.
 
 #include <colls/matching/operation_record.hpp>
 
@@ -18,10 +20,11 @@
 
 namespace colls {
 
-/// The state of one rank, as that rank itself or another rank reports it. A report contains this
-/// struct byte for byte. Collectives are given by their numbers in the communicator of the report;
-/// only the current operation of the rank may belong to another communicator. In the comments on
-/// the members, `rank` is the rank that the state describes.
+/// The state of one rank, as reported by that rank itself or by another rank. A report contains the
+/// bytes of this struct. Each report concerns one communicator: `entered`, `waits_in` and
+/// `waiter_in` are sequence numbers of collectives in that communicator. The current operation of
+/// the rank may belong to another communicator. In the comments on the members, `rank` is the rank
+/// that the state describes.
 struct rank_state {
   std::uint64_t entered = 0;       // the newest collective that `rank` has called
   std::uint64_t waits_in = 0;      // the oldest collective that `rank` has not finished, or 0
@@ -40,8 +43,8 @@ struct rank_state {
   std::uint32_t reserved = 0;
 };
 
-/// The report of a waiting rank: its own state, and the states of the ranks that it knows to be
-/// late.
+/// The report of one rank. It contains the state of that rank and the states of up to `max_others`
+/// other ranks that are late or that an earlier report has named as late.
 struct state_report {
   static constexpr std::uint32_t max_others = 8;
 
@@ -87,15 +90,17 @@ class stragglers {
     time_point last_logged = never;      // when the log last said that a message waits for the peer
     bool awaited = false;                // this rank waits for messages of the peer
     bool queried = false;                // this rank queries the peer directly
-    /// This rank has reported on the peer. Once the peer has entered, a further report must say so.
+    /// If true, this rank has reported the state of the peer to other ranks. When the peer has
+    /// entered the operation, this rank must report that, too.
     bool reported = false;
   };
-  /// What is known about the participation of a peer in an operation. A `missing` peer has not
-  /// entered the operation. A `quiet` peer does not answer, and no rank has reported that the peer
-  /// has entered or is awaited, so it may have done its part. A `silent` peer has entered, is
-  /// awaited, and does not answer.
+  /// What this rank knows about the participation of a peer in an operation. A `missing` peer has
+  /// not entered the operation. A `silent` peer has entered the operation but does not answer
+  /// queries, and some rank waits for its messages. A `quiet` peer does not answer queries either.
+  /// It is not known to have entered the operation, but no rank is known to wait for its messages,
+  /// so it may have done its part.
   enum class standing : std::uint8_t { unknown, entered, missing, quiet, silent };
-  /// The result of `judge`: the operation that waits and the ranks that are late.
+  /// The result of `judge`: a collective in which ranks wait, and the ranks that are late for it.
   struct verdict {
     std::uint64_t sequence = 0;  // the number of the operation that waits, or 0 if none
     int culprit = -1;
@@ -105,8 +110,9 @@ class stragglers {
     std::vector<int> quiet;    // further quiet ranks
   };
 
-  /// Constructs the table of a communicator on which an operation waits. `sequence` is the number
-  /// of the oldest collective of `comm` in flight on this rank, or 0 if there is none.
+  /// Constructs an empty table for `comm`, a communicator in which this rank waits. `sequence` is
+  /// the sequence number of the oldest collective that this rank has in flight in `comm`, or 0 if
+  /// there is none.
   stragglers(communicator_state& comm, std::uint64_t sequence, time_point now)
       : communicator_(&comm), sequence_(sequence), start_(now) {}
 
@@ -131,8 +137,9 @@ class stragglers {
     wait_for_answer(entry, now);
     entry.last_announced = now;
   }
-  /// Records that this rank is opening a connection to `rank`. If the connection is not open after
-  /// 500 ms, `rank` is treated like a rank that does not answer a query.
+  /// Records that this rank is opening a connection to `rank`. The caller repeats the call until
+  /// the connection is open. A call 500 ms or more after the first one also records an unanswered
+  /// query, so that `rank` soon counts as silent.
   void note_dial(int rank, time_point now) {
     peer_entry& entry = entries_[rank];
     entry.known.rank = rank;
@@ -148,9 +155,9 @@ class stragglers {
     result->second.dial_start = never;
     result->second.query_time = 0;
   }
-  /// Returns the ranks whose reports may be outdated, and records a query to each of these ranks.
-  /// The caller must send these queries. Returns no ranks if the previous round of queries began
-  /// less than a second ago.
+  /// Begins a round of queries to the ranks whose last answers may be outdated. Returns the ranks
+  /// to which the caller must send the queries. Returns no ranks if the previous round of queries
+  /// began less than a second ago.
   std::vector<int> requery(time_point now) {
     std::vector<int> result;
     if (round_start_ != never && now - round_start_ < seconds) return result;
@@ -159,7 +166,8 @@ class stragglers {
         result.push_back(rank);
     }
     for (const int rank : result) query(rank, false, now);
-    // This round is long because a rank on a busy machine needs time to answer.
+    // A rank on a busy machine may need more time than `patience` to answer, so the round of
+    // queries lasts longer.
     if (!result.empty()) begin_query_round(now, 5 * patience);
     return result;
   }
@@ -169,15 +177,16 @@ class stragglers {
     round_start_ = now;
     round_end_ = now + span;
   }
-  /// Returns whether this rank should still wait for answers: the time of the round is not over,
-  /// and some rank has not answered a query of the round.
+  /// Returns true if this rank should wait for more answers, that is, if the round of queries has
+  /// not ended and some rank has not answered its query.
   bool awaits_answers(time_point now) const {
     if (now >= round_end_) return false;
     return std::any_of(entries_.begin(), entries_.end(), [&](const auto& each) {
       return each.second.queried && each.second.query_time >= round_start_;
     });
   }
-  /// Returns whether a log entry of the last 30 s says that a message waits for the rank `rank`.
+  /// Returns true if this rank has logged in the last 30 s that a point-to-point operation of its
+  /// own waits for `rank`.
   bool is_logged(int rank, time_point now) const {
     const peer_entry* const entry = find(rank);
     return entry != nullptr && entry->last_logged != never &&
@@ -199,8 +208,8 @@ class stragglers {
     entry.query_time = 0;
     changed_ = true;
   }
-  /// Stores the state that `peer` has reported about another rank. `waits_in` is the number of the
-  /// collective in which `peer` waits, or 0.
+  /// Stores `state`, the state of a third rank, which `peer` has reported. `waits_in` is the
+  /// sequence number of the collective in which `peer` waits, or 0 if `peer` waits in none.
   void record_third_party_report(int peer, std::uint64_t waits_in, const rank_state& state,
                                  time_point now) {
     peer_entry& entry = entries_[state.rank];
@@ -224,8 +233,8 @@ class stragglers {
     changed_ = true;
   }
 
-  /// Returns the number of the oldest collective in which this rank or another rank is known to
-  /// wait. Returns 0 if this rank waits in no collective.
+  /// Returns the sequence number of the oldest collective in which any rank is known to wait.
+  /// Returns 0 if this rank itself waits in no collective.
   std::uint64_t oldest_sequence(time_point now) const {
     std::uint64_t result = sequence_;
     for (const auto& [rank, entry] : entries_) {
@@ -245,9 +254,10 @@ class stragglers {
     if (silent) return awaited ? standing::missing : standing::quiet;
     return entry.known.answers != 0 ? standing::missing : standing::unknown;
   }
-  /// Returns the late ranks. These are the missing ranks and, in some cases, the quiet ranks. If no
-  /// rank is missing, the silent ranks are late. The lowest late rank is the culprit. The culprit
-  /// is -1 if no rank is known to be late.
+  /// Returns the ranks that are late for the oldest collective in which any rank is known to wait.
+  /// If ranks are missing, the missing ranks and, in some cases, the quiet ranks count as late. If
+  /// no rank is missing, the silent ranks count as late. The culprit is the lowest late rank, or -1
+  /// if no rank is known to be late.
   verdict judge(time_point now) const {
     verdict result;
     result.sequence = oldest_sequence(now);
@@ -262,9 +272,9 @@ class stragglers {
     result.has_entered = missing.empty();
     std::vector<int>& late = result.has_entered ? silent : missing;
     if (late.empty()) return result;
-    // A quiet rank may have completed the operation, unless a rank is missing and no rank completes
-    // the operation before all ranks have entered it. Only then does a quiet rank count as late: it
-    // has not entered the operation, or it computes while the operation is in flight.
+    // A quiet rank counts as late only if it cannot have completed the operation. This is certain
+    // only if a rank is missing and the operation is one that no rank completes before all ranks
+    // have entered it.
     if (result.has_entered || !communicator_->ends_after_all(result.sequence)) quiet.clear();
     result.is_quiet = !quiet.empty() && quiet.front() < late.front();
     std::vector<int>& first = result.is_quiet ? quiet : late;
@@ -277,8 +287,9 @@ class stragglers {
     return result;
   }
 
-  /// Adds to `out` the states of the late ranks, in rank order. Then adds the states of ranks that
-  /// a report has named as late and that have since entered the operation.
+  /// Adds the states of the late ranks to `out`, in rank order. Then adds the states of the ranks
+  /// that an earlier report has named as late and that have since entered the operation. Stops when
+  /// `out` is full.
   void fill(state_report& out, time_point now) {
     const std::uint64_t sequence = oldest_sequence(now);
     if (sequence == 0) return;
@@ -295,9 +306,11 @@ class stragglers {
       }
     }
   }
-  /// Returns whether it is time to check for changes that other ranks must learn.
+  /// Returns true if it is time to make a new report and to check with `is_news` whether it must be
+  /// sent to other ranks.
   bool is_due(time_point now) const { return now >= due(); }
-  /// Returns whether the states in `known` differ from those passed to the previous call.
+  /// Returns true if the report `known` contains news, that is, if its states of other ranks differ
+  /// from those in the report passed to the previous call. The ages of the states do not matter.
   bool is_news(const state_report& known, time_point now) {
     changed_ = false;
     last_check_ = now;
@@ -334,17 +347,18 @@ class stragglers {
   }
 
  private:
-  // Records that this rank waits for an answer from the peer, starting at `now`. A peer that other
-  // ranks have already reported as silent still counts as silent until it answers.
+  // Records `now` as the time of the first unanswered query to the peer. Does nothing if an earlier
+  // query is unanswered. If other ranks have already reported the peer as silent, uses the time of
+  // that information instead of `now`, so that the peer counts as silent until it answers.
   static void wait_for_answer(peer_entry& entry, time_point now) {
     if (entry.query_time == 0) entry.query_time = is_silent(entry, now) ? entry.as_of : now;
   }
   static std::uint32_t in_milliseconds(time_point span) {
     return static_cast<std::uint32_t>(std::clamp<time_point>(span / milliseconds, 0, UINT32_MAX));
   }
-  // Returns whether information from the time `last` is recent enough to be used. The limit grows
-  // with the time that this rank has waited, because a waiting rank repeats its reports every
-  // 500 ms at first and less often after a long wait.
+  // Returns true if information that dates from the time `last` is recent enough to be used. A
+  // waiting rank repeats its reports every 500 ms at first and less often after a long wait.
+  // Therefore the maximum age increases with the time that this rank has waited.
   bool is_fresh(time_point last, time_point now) const {
     return now - last < 2 * seconds + (now - start_) / 4;
   }
@@ -352,9 +366,9 @@ class stragglers {
     return is_fresh(std::max({entry.last_named, entry.last_heard, entry.as_of}), now);
   }
 
-  // Returns whether the claim that `rank` waits in the collective `sequence` still counts. The
-  // claim of a rank that has become silent does not count, because that rank may have received its
-  // messages in the meantime.
+  // Returns true if `claim` says that `rank` waits in the collective `sequence` and is still valid.
+  // An old claim is not valid. If `rank` has become silent, the claim is not valid either, because
+  // `rank` may have received its messages since its last report.
   bool still_waits(int rank, const wait_claim& claim, std::uint64_t sequence,
                    time_point now) const {
     const peer_entry* const known_entry = find(rank);

@@ -5,9 +5,10 @@
 // tag_matcher: matches messages with posted receives. All transports of one rank on one executor
 // share a matcher. The matcher also detects mismatched calls, expired deadlines and late ranks.
 //
-// The fingerprint of a call contains the arguments that must be equal on all ranks. In a dispute,
-// two ranks that made different calls compare their fingerprints. A waiting rank sends
-// announcements, which are messages that name the operation that waits.
+// The fingerprint of a call contains the arguments that must be equal on all ranks. If two ranks
+// have made different calls under the same sequence number, one of them sends its fingerprint to
+// the other, which compares the two; this is called a dispute. A rank that has waited for a long
+// time in an operation sends announcements, which tell other ranks about the operation.
 
 #include <colls/base/log.hpp>
 #include <colls/matching/communicator_table.hpp>
@@ -26,31 +27,32 @@ namespace colls {
 /// messages about failures and late ranks.
 class failure_hooks {
  public:
-  /// Called when the communicator has been revoked. Completes the sends and the partly filled
-  /// receives of the communicator with `reason`. Sends `reason` to all connected peers except
-  /// `reporter`, the rank that reported the failure. `reporter` is -1 if this rank detected the
-  /// failure itself.
+  /// Called when `communicator` has been revoked. Completes its sends with `reason`, and also its
+  /// receives for which only part of a message has arrived. Sends `reason` to all connected peers
+  /// except `reporter`, the rank that reported the failure. `reporter` is -1 if this rank detected
+  /// the failure itself.
   virtual void revoked(communicator_state& communicator, const failure& reason, int reporter) = 0;
-  /// Sends to `peer` an announcement of the operation `record`, which has waited long, together
-  /// with the report `known`. Opens a connection if there is none. `peer` answers with its own
-  /// report.
+  /// Sends to `peer` an announcement of `record`, an operation that has waited for a long time. The
+  /// announcement contains the report `known`. Opens a connection if there is none. `peer` answers
+  /// with its own report.
   virtual void announce(int peer, const operation_record& record, const state_report& known) = 0;
-  /// Sends the report `known` to `peer`, to which this rank is connected. `peer` does not answer.
+  /// Sends the report `known` to `peer` without an announcement, so `peer` sends no report in
+  /// return. This rank must be connected to `peer`.
   virtual void report(int peer, std::uint32_t communicator, const state_report& known) = 0;
   /// Sends the fingerprint of the local call `sequence` to `peer`, which has sent a message of a
   /// different call under the same number. `peer` compares that fingerprint with its own.
   virtual void dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
                        const fingerprint& local_call) = 0;
-  /// Sends `reason` to `peer`, because `peer` waits for this rank in a communicator that this rank
-  /// has left or that has failed on this rank.
+  /// Called when `peer` waits for this rank in a communicator that this rank has left or that has
+  /// failed on this rank. Sends `reason` to `peer`.
   virtual void refuse(int peer, const failure& reason) = 0;
-  /// Appends to `ranks` the ranks that the operation waits for in other ways than by receives, such
-  /// as the destinations of its pending sends.
+  /// Appends to `ranks` the ranks for which the operation waits although it has posted no receive
+  /// from them, such as the destinations of its pending sends.
   virtual void add_awaited(const operation_record& record, std::vector<int>& ranks) {
     (void)record, (void)ranks;
   }
-  /// Appends to `ranks` each rank from which a receive of this operation has so far got only part
-  /// of a message.
+  /// Appends to `ranks` each rank whose message to a receive of this operation has arrived only in
+  /// part so far.
   virtual void add_senders(const operation_record& record, std::vector<int>& ranks) {
     (void)record, (void)ranks;
   }
@@ -59,8 +61,8 @@ class failure_hooks {
     (void)peer;
     return true;
   }
-  /// Opens a connection to `peer` for control messages. It is not an error if no connection is
-  /// possible.
+  /// Tries to open a connection to `peer` for control messages. Does not report an error if no
+  /// connection is possible.
   virtual void open_connection(int peer) { (void)peer; }
   /// Returns the number of the newest collective of `communicator` for which a message of `peer`
   /// has arrived, or 0 if there is none.
@@ -68,7 +70,8 @@ class failure_hooks {
     (void)peer, (void)communicator;
     return 0;
   }
-  /// Returns whether the system says that the process of `peer` is stopped.
+  /// Returns true if the operating system reports that a signal or a debugger has stopped the
+  /// process of `peer`. Returns false if this is unknown.
   virtual bool is_stopped(int peer) {
     (void)peer;
     return false;
@@ -78,14 +81,15 @@ class failure_hooks {
   ~failure_hooks() = default;
 };
 
-/// Returns the key of the announcement by which rank `source` tells a peer that the operation
-/// `record` waits for the peer.
+/// Returns the key of an announcement of the operation `record`. An announcement tells a peer that
+/// the operation waits for this peer. `source` is the rank that sends the announcement.
 inline message_key announcement(int source, const operation_record& record) {
   return {source, record.communicator->id(), record.sequence,
           record.hash != 0 ? std::uint16_t{0} : message_key::point_to_point};
 }
 
-/// Returns the failure for an operation that waits for `peer` although `peer` has closed its world.
+/// Returns a failure that says that the rank `peer` has left. A rank leaves when it closes its
+/// world. An operation that still waits for this rank fails with this failure.
 failure peer_left_failure(int peer);
 
 /// The matcher of one rank. It matches messages with receives. It checks that a message and its
@@ -104,33 +108,37 @@ class tag_matcher : public match_queues {
   void add(communicator_state& communicator);
   void remove(communicator_state& communicator);
   communicator_state* find(std::uint32_t id) const { return communicators_.find(id); }
-  /// Reserves ids (see `communicator_table::hold_ids`).
+  /// Reserves the ids from `first` to `first + count - 1` for a communicator that is being created.
+  /// Returns false if one of these ids is reserved or in use on this rank, or was in use before.
   bool hold_ids(std::uint32_t first, std::uint32_t count) {
     return communicators_.hold_ids(first, count);
   }
   void free_ids(std::uint32_t first) { communicators_.free_ids(first); }
   void abandon_ids(std::uint32_t first, const std::shared_ptr<const failure>& reason);
 
-  /// Fails all operations on the communicator with `reason`, on this rank directly and on the other
-  /// ranks through the transports. Does nothing if the communicator has already failed. `reporter`
-  /// is the rank that sent the report of the failure, this rank if the store distributed the
-  /// report, or -1 if this rank detected the failure.
+  /// Fails all operations on the communicator with `reason`: the matcher fails those on this rank,
+  /// and the transports inform the other ranks. Does nothing if the communicator has already
+  /// failed. `reporter` is -1 if this rank detected the failure. Otherwise it is the rank that
+  /// reported the failure to this rank. If the store reported the failure, `reporter` is this rank.
   void revoke(communicator_state& communicator, failure reason, int reporter = -1);
 
-  /// Revokes the communicator `id` because of a report that it has failed. If this rank is still
-  /// creating the communicator, revokes it as soon as it has been created.
+  /// Revokes the communicator `id`. Called when `reporter` has reported the failure of this
+  /// communicator. If this rank is still creating the communicator, revokes it as soon as it has
+  /// been created.
   void revoke(std::uint32_t id, const reported_failure& report, int reporter);
 
-  /// Revokes the communicators that contain the dead rank `peer`, including communicators that are
-  /// created later. Other communicators stay usable.
+  /// Called when the rank `peer` has died. Revokes all communicators that contain `peer`, except
+  /// those that are being closed. If this rank still creates a communicator that contains `peer`,
+  /// `add` revokes that communicator. Communicators without `peer` stay usable.
   void peer_died(int peer, const failure& reason, int reporter = -1);
 
-  /// Called when the operation `record` needs `peer`, which has left. Revokes the communicator of
-  /// the operation and returns the error with which the operation fails.
+  /// Called when the operation `record` still waits for `peer`, but `peer` has left. Revokes the
+  /// communicator of the operation. Returns the error with which the caller must complete the
+  /// operation.
   std::error_code peer_left(int peer, const operation_record& record);
 
-  /// Calls `visitor` for each failed communicator that contains `peer`. A transport calls this
-  /// function when `peer` connects, to report these failures to `peer`.
+  /// Calls `visitor` for each failed communicator that contains `peer`. When a connection to `peer`
+  /// has opened, a transport uses this function to tell `peer` which communicators have failed.
   template <class Visitor>
   void for_each_failed(int peer, Visitor visitor) const {
     for (const communicator_state* communicator : communicators_.all()) {
@@ -140,11 +148,13 @@ class tag_matcher : public match_queues {
 
   // ---- messages
 
-  /// Checks whether a message of the rank `source` may fill the receive. Returns `errc::truncated`
-  /// if a point-to-point message is longer than the receive. If a message of a collective belongs
-  /// to a different call than the receive, begins a dispute and returns `errc::mismatch`. If its
-  /// length differs from that of the receive, revokes the communicator and returns
-  /// `errc::mismatch`.
+  /// Checks whether a message from the rank `source` may be stored in the buffer of `receive`.
+  /// Returns no error if it may. Otherwise returns one of the following errors:
+  /// - `errc::truncated` if the message is a point-to-point message and is longer than the buffer.
+  /// - `errc::mismatch` if the message of a collective belongs to a different call than the
+  ///   receive. The matcher then begins a dispute.
+  /// - `errc::mismatch` if the message of a collective belongs to the same call as the receive, but
+  ///   has a different length than the buffer. The matcher then revokes the communicator.
   std::error_code check(posted_receive& receive, int source, std::size_t size, std::uint64_t hash) {
     if (receive.key.is_point_to_point()) {
       if (size <= receive.size) return {};
@@ -154,21 +164,24 @@ class tag_matcher : public match_queues {
     }
     return check(receive.key, receive.size, *receive.record, size, hash);
   }
-  /// Checks a message of a collective, as above, for an operation that expects `expected` bytes.
+  /// Checks whether a message of a collective belongs to the same call as the operation `record`
+  /// and has a length of `expected` bytes. If not, returns `errc::mismatch` and either begins a
+  /// dispute (different call) or revokes the communicator (different length).
   std::error_code check(const message_key& key, std::size_t expected,
                         const operation_record& record, std::size_t size, std::uint64_t hash) {
     if (hash == record.hash && size == expected) return {};
     return reject(key, expected, record, size, hash);
   }
 
-  /// Returns whether a receive may take a message with this key and hash, now or later. Returns
+  /// Returns whether this rank accepts a message with this key and this fingerprint hash. A rank
+  /// accepts a message if it has posted a receive for the message or may still post one. Returns
   /// false in the following cases:
   /// - This rank made a different call with the sequence number of the message. The matcher begins
   ///   a dispute.
   /// - The communicator has failed or will not be created on this rank. The matcher sends the
   ///   reason to the sender.
-  /// - This rank has left the communicator. The matcher tells the sender, unless this rank had
-  ///   entered the collective to which the message belongs.
+  /// - This rank has left the communicator. The matcher tells this to the sender, unless the
+  ///   message belongs to a collective that this rank had entered before it left.
   bool inspect(const message_key& key, std::uint64_t hash) {
     const communicator_state* const communicator = find(key.communicator);
     const bool fits = communicator != nullptr && !communicator->failed() &&
@@ -176,20 +189,22 @@ class tag_matcher : public match_queues {
     return fits || is_wanted(key);
   }
 
-  /// Sends the fingerprint of the local call `sequence` to `peer`, which made a different call
-  /// under the same number. `peer` then knows both fingerprints and revokes the communicator with a
-  /// reason that names both calls.
+  /// Begins a dispute with `peer`, which made a different call than this rank under the number
+  /// `sequence`. Sends the fingerprint of the local call to `peer`. `peer` then knows both
+  /// fingerprints and revokes the communicator with a reason that names both calls.
   void begin_dispute(communicator_state& communicator, std::uint64_t sequence, int peer);
 
-  /// Handles a dispute that `peer` has begun by sending the fingerprint of its call `sequence`.
-  /// Revokes the communicator if this rank made a different call under that number or no longer
-  /// remembers its call.
+  /// Called when `peer` has begun a dispute about the call with the number `sequence`. `peer_call`
+  /// is the fingerprint of the call that `peer` made. Revokes the communicator `id` if this rank
+  /// made a different call under that number or no longer remembers its call.
   void compare(int peer, std::uint32_t id, std::uint64_t sequence, const fingerprint& peer_call);
 
   // ---- calls
 
-  /// Begins a call. Begins a dispute if an unexpected message with the sequence number of the call
-  /// belongs to a different call.
+  /// Adds the operation `record` to the operations in flight. For a collective, also checks the
+  /// unexpected messages, which are messages that arrived before their receives were posted. Begins
+  /// a dispute if such a message has the sequence number of the collective but belongs to a
+  /// different call.
   [[gnu::always_inline]] void begin(operation_record& record) {
     calls_.add(record);
     if (record.hash != 0 && has_unexpected()) check_unexpected(record);
@@ -199,30 +214,33 @@ class tag_matcher : public match_queues {
     if (!stragglers_.empty()) report_end(record);
   }
   bool any_in_flight() const { return !calls_.empty(); }
-  /// Returns the oldest call in flight of all communicators, or null if there is none. The member
-  /// `next` of a call points to the next younger call.
+  /// Returns the oldest operation in flight on this rank, or null if there is none. The operation
+  /// may belong to any communicator. The member `next` of an operation points to the next younger
+  /// operation.
   operation_record* first_in_flight() const { return calls_.first(); }
 
-  /// Checks the deadlines of the operations in flight. When an operation has waited for 100 ms,
-  /// announces it to the ranks that it waits for and to some other ranks.
+  /// Checks the deadlines of the operations in flight. If an operation has waited for 100 ms, sends
+  /// announcements to the ranks that it waits for. If the operation is the oldest collective of its
+  /// communicator, also sends announcements to the ranks that `for_each_neighbour` visits.
   void sweep(time_point now);
   time_point due() const;
-  /// Makes the next sweep check the call `record`. Called when a call that was queued behind other
-  /// calls of its communicator may proceed.
+  /// Makes the next sweep check the call `record`, even if its next check is not due yet. Called
+  /// when the call was queued behind other calls of its communicator and now starts.
   void check_soon(operation_record& record) { calls_.check_soon(record); }
   /// Returns the number of checks that `sweep` has made so far.
   std::uint64_t check_count() const { return calls_.check_count(); }
 
   // ---- late ranks
 
-  /// Returns the report that this rank sends to its peers about the communicator: its own state,
-  /// and the states of the ranks that it knows to be late.
+  /// Returns the report that this rank sends to its peers about the communicator. The report
+  /// contains the state of this rank and the states of the ranks that this rank knows to be late.
   state_report make_report(std::uint32_t communicator, time_point now);
   /// Stores the states that a report of `peer` contains. Returns false if the report is malformed.
   bool receive_report(int peer, std::uint32_t communicator, const state_report& report,
                       time_point now);
-  /// Called when a connection to `peer` has opened. Announces to `peer` the collectives that have
-  /// waited long.
+  /// Called when a connection to `peer` has opened. For each communicator that contains `peer`,
+  /// announces the oldest collective in flight to `peer`. Skips a communicator if this rank has
+  /// not yet announced any of its operations to other ranks.
   void peer_connected(int peer, time_point now);
 
   // ---- working memory
@@ -233,7 +251,8 @@ class tag_matcher : public match_queues {
 
  private:
   [[gnu::noinline]] void check_unexpected(const operation_record& record) {
-    // One dispute is enough, because a dispute revokes the communicator.
+    // Several peers may have sent messages of different calls. A dispute with one of these peers is
+    // enough, because the dispute revokes the communicator on all ranks.
     int peer = -1;
     for_each_unexpected([&](const unexpected_message& message) {
       if (message.key.communicator == record.communicator->id() &&
@@ -260,9 +279,10 @@ class tag_matcher : public match_queues {
     }
     return errc::mismatch;
   }
-  // The part of `inspect` for a message that does not fit a local call. Returns true if this rank
-  // may still create the communicator of the message. Otherwise begins a dispute or tells the
-  // sender why no receive will take the message, and returns false.
+  // Handles a message that `inspect` cannot accept at once: the communicator is unknown or has
+  // failed, or this rank made a different call with the sequence number of the message. Returns
+  // true if this rank may still create the communicator. Otherwise begins a dispute or tells the
+  // sender why this rank will not receive the message, and returns false.
   [[gnu::noinline, gnu::cold]] bool is_wanted(const message_key& key) {
     communicator_state* const communicator = find(key.communicator);
     if (communicator == nullptr) {
@@ -289,8 +309,8 @@ class tag_matcher : public match_queues {
       return false;
     }
     if (communicator->failed()) {
-      // The sender must be told, because it may have no connection to the ranks that reported the
-      // failure.
+      // The sender may not know of the failure yet, because it may have no connection to the ranks
+      // that have reported the failure. This rank therefore tells the sender.
       refuse_peer(key.peer, communicator->reason());
       return false;
     }
@@ -302,10 +322,11 @@ class tag_matcher : public match_queues {
   // Returns the ranks whose messages the operation still waits for, without duplicates. A receive
   // from any source counts as rank -1.
   std::vector<int> pending_senders(const operation_record& record);
-  // Returns the ranks that the operation waits for in other ways than by receives, without
-  // duplicates.
+  // Returns the ranks to which the operation has pending sends and the ranks that it waits for in a
+  // barrier. The result has no duplicates.
   std::vector<int> pending_receivers(const operation_record& record) const;
-  // Returns all ranks that the operation waits for.
+  // Returns all ranks that the operation waits for: the pending senders, then the pending
+  // receivers. A rank that is both occurs twice.
   std::vector<int> peers_of(const operation_record& record);
   stragglers* stragglers_on(std::uint32_t communicator);
   state_report own_state(std::uint32_t communicator) const;
@@ -314,11 +335,11 @@ class tag_matcher : public match_queues {
 
   void announce(const operation_record& record, time_point now);
   void spread_reports(time_point now);
-  // Sends a report to each connected rank that this rank queries directly.
+  // Sends the report `known` to each rank that this rank queries and to which it is connected.
   void report_to_queried(stragglers& table, const state_report& known);
-  // Tells the queried ranks that the operation has ended on this rank. Otherwise they might assume
-  // that this rank still waits, because a rank that computes after the operation does not answer
-  // queries.
+  // Called when the operation has ended on this rank. Reports this to the ranks that this rank
+  // queries. Without the report they might assume that this rank still waits in the operation,
+  // because a rank does not answer queries while it computes between two calls.
   void report_end(const operation_record& record);
 
   /// What this rank knows about the rank that is late for an operation.
@@ -327,17 +348,17 @@ class tag_matcher : public match_queues {
     int waited_for = -1;    // a rank that the operation waits for, or -1 if none is known
     detail::line sentence;  // says which rank is late and what that rank does
   };
-  // Returns whether this rank has just announced a point-to-point operation to the peer of
-  // `record`. Used to limit the number of announcements when very many sends and receives wait for
-  // one peer.
+  // Returns whether `record` is a point-to-point operation and this rank has sent an announcement
+  // to its peer within the last 20 ms. `sweep` then does not announce `record`. This limits the
+  // number of announcements when very many sends and receives wait for one peer.
   bool is_recently_announced(const operation_record& record, time_point now);
   late_rank_info find_late_rank(const operation_record& record, time_point now);
   void describe_late_peer(late_rank_info& info, const operation_record& record, time_point now);
   void describe_late_member(late_rank_info& info, const operation_record& record, time_point now);
 
-  // Queries the ranks whose reports may be outdated, so that this rank does not report them as late
-  // by mistake. Returns true if answers are outstanding; `record` is then checked again when the
-  // queried ranks have had time to answer.
+  // Queries the ranks whose reports may be outdated. Without these queries, this rank might name
+  // such a rank as late by mistake. If a queried rank has not answered yet, schedules another check
+  // of `record` and returns true.
   bool requery_stragglers(operation_record& record, time_point now);
   // Writes a log entry that names the late ranks for which `record` waits. A rank that is alive but
   // makes no call is reported as late, never as dead.

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// tag_matcher.ipp: the functions of tag_matcher that handle failures, disputes (two ranks made
-// different calls under one number) and late ranks.
+// tag_matcher.ipp: the functions of tag_matcher that handle failures, disputes and late ranks. In a
+// dispute, two ranks that made different calls under the same number compare these calls.
 
 #include <colls/base/compiler.hpp>
 #include <colls/matching/tag_matcher.hpp>
@@ -35,8 +35,8 @@ COLLS_ONCE void tag_matcher::remove(communicator_state& communicator) {
   communicators_.remove(communicator);
   std::erase_if(stragglers_,
                 [&](const stragglers& table) { return &table.communicator() == &communicator; });
-  // Calls `inspect` to tell the senders of the dropped messages that this rank has left, because
-  // these senders wait for a receive or for this rank's part of the operation.
+  // The senders of the dropped messages may still wait for this rank. `inspect` tells them that
+  // this rank has left the communicator.
   drop_unexpected_of(communicator.id(), 1, [this](const message_key& key) { inspect(key, 0); });
 }
 
@@ -242,7 +242,8 @@ COLLS_ONCE void tag_matcher::refresh(stragglers& table, time_point now) {
     awaited.reset();
   }
   table.for_each([&](int rank, stragglers::peer_entry& entry) {
-    // A peer is no longer awaited when all of its messages have arrived.
+    // When all messages of a peer have arrived, this rank no longer waits for that peer. The stored
+    // value of `entry.awaited` may therefore be outdated.
     if (awaited)
       entry.awaited = std::find(awaited->begin(), awaited->end(), rank) != awaited->end();
     std::uint64_t& entered = entry.known.entered;
@@ -251,8 +252,7 @@ COLLS_ONCE void tag_matcher::refresh(stragglers& table, time_point now) {
     for (failure_hooks* hooks : hooks_) {
       entered = std::max(entered, hooks->newest_sequence_from(rank, comm.id()));
     }
-    // To check whether a rank is stopped takes a system call, so each rank is checked only from
-    // time to time.
+    // `is_stopped` makes system calls, so this rank limits how often it checks each peer.
     if (entry.last_stop_check != never && now - entry.last_stop_check < stragglers::patience)
       return;
     entry.last_stop_check = now;
@@ -274,8 +274,8 @@ COLLS_ONCE state_report tag_matcher::own_state(std::uint32_t communicator) const
     const operation_record* const oldest = comm->oldest_collective();
     if (oldest != nullptr) self.waits_in = oldest->sequence;
   }
-  // The report names the oldest collective in flight or, if there is none, the oldest
-  // point-to-point operation.
+  // As its current operation, this rank reports its oldest collective in flight. If it has no
+  // collective in flight, it reports its oldest point-to-point operation.
   const operation_record* current = nullptr;
   for (const communicator_state* const other : communicators_.all()) {
     if (other->failed() || !other->is_in_use()) continue;
@@ -325,7 +325,8 @@ COLLS_ONCE bool tag_matcher::receive_report(int peer, std::uint32_t id, const st
         table->record_third_party_report(peer, self.waits_in, report.others[i], now);
     }
   } catch (const std::bad_alloc&) {
-    // If there is no memory, this rank ignores the report and knows less about late ranks.
+    // If memory runs out, this rank ignores the rest of the report. It then only knows less about
+    // the late ranks.
   }
   return true;
 }
@@ -350,8 +351,9 @@ COLLS_ONCE void tag_matcher::peer_connected(int peer, time_point now) {
 
 COLLS_ONCE void tag_matcher::announce(const operation_record& record, time_point now) {
   const communicator_state& comm = *record.communicator;
-  // A peer on the same thread answers at once, and the answer may revoke the communicator, so
-  // `failed` is checked before each message.
+  // If a peer runs on the same thread as this rank, it answers an announcement before
+  // `hooks->announce` returns. The answer may revoke the communicator, so `announce_to` calls
+  // `failed` before each announcement.
   const auto announce_to = [&](const std::vector<int>& peers, bool are_awaited) {
     if (comm.failed()) return;
     for (const int peer : peers) ensure_stragglers(record, now).query(peer, are_awaited, now);
@@ -384,8 +386,8 @@ COLLS_ONCE void tag_matcher::announce(const operation_record& record, time_point
     });
     announce_to(others, false);
   } catch (const std::bad_alloc&) {
-    // If there is no memory, some ranks get no announcement now, but the next announcement follows
-    // soon.
+    // If memory runs out, some ranks do not get this announcement. A later sweep announces the
+    // operation again.
   }
 }
 
@@ -408,7 +410,8 @@ COLLS_ONCE void tag_matcher::report_end(const operation_record& record) {
   try {
     report_to_queried(*table, known);
   } catch (const std::bad_alloc&) {
-    // If there is no memory, the peers use the previous report of this rank until it is outdated.
+    // If memory runs out, some peers do not get this report. They use the previous report of this
+    // rank until that report is outdated.
   }
 }
 
@@ -431,9 +434,10 @@ COLLS_ONCE void tag_matcher::spread_reports(time_point now) {
 
 namespace detail {
 
-/// Adds to `text` what is known about the current call of a late rank. `missed_sequence` is the
-/// number of the collective that the rank has not entered, or 0 if the rank is late for a
-/// point-to-point message. If `is_quiet` is true, the information may be outdated.
+/// Appends to `text` what this rank knows about the current call of a late rank. `missed_sequence`
+/// is the number of the collective that the late rank has not entered, or 0 if the late rank has
+/// not sent or received a point-to-point message. `is_quiet` is true if the late rank does not
+/// answer and may have entered the collective.
 inline void add_position(line& text, const communicator_state& comm,
                          const stragglers::peer_entry& late, std::uint64_t missed_sequence,
                          bool is_quiet, time_point now) {
@@ -531,8 +535,9 @@ COLLS_ONCE tag_matcher::late_rank_info tag_matcher::find_late_rank(const operati
                                                                    time_point now) {
   late_rank_info result;
   try {
-    // A peer on the same thread answers this announcement at once, so the functions below can use
-    // its report.
+    // Without a table of late ranks, this rank has no reports yet and asks for them with an
+    // announcement. A peer on the same thread answers before `announce` returns, so the description
+    // of the late rank can use the report of that peer.
     if (stragglers_on(record.communicator->id()) == nullptr) announce(record, now);
     record.hash == 0 ? describe_late_peer(result, record, now)
                      : describe_late_member(result, record, now);
@@ -544,8 +549,8 @@ COLLS_ONCE tag_matcher::late_rank_info tag_matcher::find_late_rank(const operati
 
 COLLS_ONCE bool tag_matcher::requery_stragglers(operation_record& record, time_point now) {
   const communicator_state& comm = *record.communicator;
-  // A point-to-point operation that expires this early has a short timeout. Such an operation must
-  // fail on time, so this rank does not wait for other ranks to answer a query.
+  // If a point-to-point operation expires in less than `2 * patience`, its timeout is short. Such
+  // an operation must fail on time, so this rank does not wait for other ranks to answer a query.
   if (record.hash == 0 && now - record.started < 2 * stragglers::patience) return false;
   const bool is_first = stragglers_on(comm.id()) == nullptr;
   if (is_first) announce(record, now);
@@ -554,8 +559,9 @@ COLLS_ONCE bool tag_matcher::requery_stragglers(operation_record& record, time_p
   if (is_first) table->begin_query_round(now, stragglers::patience);
   try {
     const std::vector<int> peers = table->requery(now);
-    // A peer on the same thread answers at once, and the answer may revoke the communicator, so
-    // `failed` is checked before each message.
+    // If a peer runs on the same thread as this rank, it answers an announcement before
+    // `hooks->announce` returns. The answer may revoke the communicator, so the loop calls `failed`
+    // before each announcement.
     const state_report known = peers.empty() ? state_report() : make_report(comm.id(), now);
     for (const int peer : peers) {
       for (failure_hooks* hooks : hooks_) {
@@ -574,8 +580,8 @@ COLLS_ONCE void tag_matcher::log_late_ranks(operation_record& record, time_point
   const communicator_state& comm = *record.communicator;
   const bool is_point_to_point = record.hash == 0;
   const bool is_first = is_point_to_point || &record == comm.oldest_collective();
-  // Only the oldest collective of a communicator is reported. A younger collective is checked again
-  // after a second, because it may be the oldest by then.
+  // Only the oldest collective of a communicator gets a log entry. A sweep checks a younger
+  // collective again after a second, because it may be the oldest by then.
   if (!is_first) calls_.check_at(record, now + 1 * seconds);
   record.is_reported_late = is_first && !requery_stragglers(record, now);
   if (!record.is_reported_late || comm.failed()) return;
@@ -605,14 +611,15 @@ COLLS_ONCE void tag_matcher::note_logged(const communicator_state& comm, int pee
   try {
     if (stragglers* const table = stragglers_on(comm.id())) table->note_logged(peer, now);
   } catch (const std::bad_alloc&) {
-    // If there is no memory, the log entry may be repeated later.
+    // If memory runs out, this rank does not remember that it has written the log entry, and it may
+    // write the entry again within 30 s.
   }
 }
 
 COLLS_ONCE void tag_matcher::expire(operation_record& record, time_point now, bool total) {
   const communicator_state& comm = *record.communicator;
-  // Queries the ranks first, because they may have entered or completed the operation since their
-  // last reports.
+  // Before this rank names a late rank, it queries the ranks whose reports may be outdated. Such a
+  // rank may have entered or completed the operation since its last report.
   if (requery_stragglers(record, now)) return;
   const late_rank_info late = find_late_rank(record, now);
   if (comm.failed()) return;  // an immediate answer has revoked the communicator

@@ -12,8 +12,8 @@
 
 namespace colls::detail {
 
-/// A set of cores on which one or several threads may run. `of_this_thread` returns an empty set if
-/// the system does not report the cores.
+/// A set of cores. `of_this_thread` returns the cores on which the calling thread may run, or an
+/// empty set if the system does not report these cores.
 class core_set {
  public:
   /// The maximum number of digits in the text form of a set.

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// crc32c: the CRC32C checksum (with the polynomial of Castagnoli, as in iSCSI and ext4). `crc32c`
-// uses the CRC32C instruction of the processor if there is one.
+// crc32c: the CRC32C checksum, which iSCSI and ext4 also use. It is a CRC-32 with the polynomial of
+// Castagnoli. If the processor has a CRC32C instruction, the function `crc32c` uses it.
 
 #include <cstddef>
 #include <cstdint>

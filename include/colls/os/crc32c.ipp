@@ -19,22 +19,23 @@
 
 namespace colls::detail {
 
-/// The lookup tables for the functions below. The tables operate on checksums whose bits are
-/// inverted. The lowest bit of a checksum is the coefficient of the highest power of x.
+/// The lookup tables of `crc32c_by_table` and `crc32c_by_instruction`. Each checksum in these
+/// tables has all bits inverted. The lowest bit of a checksum is the coefficient of the highest
+/// power of x.
 struct crc32c_tables {
   using table = std::array<std::uint32_t, 256>;
 
   static constexpr std::uint32_t polynomial = 0x82f63b78;
-  /// The strides in bytes. `crc32c_by_instruction` divides the data into blocks of three strides
-  /// and computes the checksums of these strides in parallel, so that an instruction need not wait
-  /// for the result of the previous one.
+  /// The lengths of a long and of a short stride in bytes. `crc32c_by_instruction` divides the data
+  /// into blocks of three strides. It computes the checksums of the three strides in parallel, so
+  /// that a CRC32C instruction need not wait for the result of the previous one.
   static constexpr std::size_t long_stride = 2048;
   static constexpr std::size_t short_stride = 256;
 
   /// `after[k][b]` is the checksum of the byte `b` followed by `k` zero bytes.
   std::array<table, 8> after{};
-  /// Entry `[i][b]` is the checksum after one stride of zero bytes, if the checksum before the
-  /// stride has the value `b` in byte `i` and 0 in all other bytes.
+  /// The table that updates a checksum with `long_stride` zero bytes. Entry `[i][b]` is the result
+  /// for a checksum that has the value `b` in byte `i` and 0 in all other bytes.
   std::array<table, 4> past_long_stride{};
   std::array<table, 4> past_short_stride{};
 

@@ -81,8 +81,8 @@ inline bool is_stopped(pid_t id) {
   char text[512];
   const ssize_t size = ::read(file.get(), text, sizeof text);
   if (size <= 0) return false;
-  // In this file the state of the process follows its name, which is in parentheses. The name may
-  // itself contain parentheses, so its end is the last closing parenthesis of the file.
+  // The file contains the name of the process in parentheses, followed by the state of the process.
+  // The name may itself contain parentheses, so it ends at the last closing parenthesis.
   const std::string_view stat(text, static_cast<std::size_t>(size));
   const std::size_t end = stat.rfind(')');
   return end != stat.npos && end + 2 < stat.size() &&

@@ -66,16 +66,17 @@ inline bool is_every_user_mapped() {
          count == UINT32_MAX;
 }
 
-/// Returns whether the peer of a local socket has the user id of this process. Returns false if
-/// that user id is the overflow user id and may stand for another user.
+/// Returns whether the peer of a local socket has the effective user id of this process. The
+/// overflow user id may stand for several users. If this process has the overflow user id, returns
+/// false unless every user id is mapped in this user namespace.
 inline bool is_own_user(int socket) {
   const std::int64_t user = peer_user(socket);
   return user == std::int64_t{::geteuid()} && (user != overflow_user || is_every_user_mapped());
 }
 
-/// Sends `size` bytes without blocking, together with the descriptor `fd` unless `fd` is negative.
-/// Returns whether all bytes were sent. A short message on a new connection fits in the socket
-/// buffer and is always sent completely.
+/// Sends `size` bytes without blocking. If `fd` is not negative, also sends the descriptor `fd`.
+/// Returns true if all bytes were sent. The first message on a connection is never sent in part if
+/// it is short, because it then fits in the socket buffer.
 inline bool send_bytes_with_descriptor(int socket, const void* bytes, std::size_t size, int fd) {
   iovec part{const_cast<void*>(bytes), size};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -96,8 +97,9 @@ inline bool send_bytes_with_descriptor(int socket, const void* bytes, std::size_
   return sent == static_cast<ssize_t>(size);
 }
 
-/// Receives up to `size` bytes without blocking. If a descriptor comes with the bytes, stores it in
-/// `received`. Returns what `recv` returns.
+/// Receives up to `size` bytes without blocking. If the peer has sent a descriptor with the bytes,
+/// stores the descriptor in `received`. Returns the number of bytes received, 0 if the peer has
+/// closed the connection, or -1 after an error, which is then in errno.
 inline ssize_t receive_bytes_with_descriptor(int socket, void* bytes, std::size_t size,
                                              descriptor& received) {
   iovec part{bytes, size};
@@ -106,8 +108,8 @@ inline ssize_t receive_bytes_with_descriptor(int socket, void* bytes, std::size_
   message.msg_iov = &part;
   message.msg_iovlen = 1;
   message.msg_control = control;
-  // The length is CMSG_LEN and not the size of `control`, because the padding in `control` would
-  // have room for a second descriptor.
+  // The array `control` ends with padding that has room for a second descriptor. CMSG_LEN does not
+  // count this padding, so recvmsg accepts only one descriptor.
   message.msg_controllen = CMSG_LEN(sizeof(int));
   const ssize_t count =
       uninterrupted([&] { return ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC); });

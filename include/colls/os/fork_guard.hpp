@@ -23,12 +23,14 @@
 
 namespace colls::detail {
 
-/// A registry of the sockets of a rank and of the memory that the rank shares with its peers. In a
-/// forked child that does not call exec, a dead socket (a socket whose peer is closed) replaces
-/// each of these sockets, and private memory replaces the shared memory. Therefore nothing that the
-/// child does affects the parent or a peer, not even if the child destroys the world. The peers
-/// also notice when the parent exits while the child still runs. The first `add` opens the dead
-/// socket, so that a fork needs no new descriptor.
+/// A registry of the sockets of a rank and of the memory that the rank shares with its peers. The
+/// registry protects both from forked children that do not call exec. At the start of a child, a
+/// fork handler replaces each registered socket with a dead socket (a socket whose other end is
+/// closed), and the shared memory with private memory. Therefore nothing that the child does
+/// affects the parent or a peer. For example, the child may destroy its copy of the world. If the
+/// parent exits while the child still runs, the peers notice the exit, because the child does not
+/// keep the sockets open. The first registration of a socket opens the dead socket, so that the
+/// child needs no new descriptor.
 class fork_guard {
  public:
   /// Registers a socket. A socket may be registered several times. Throws `too_many_files` if the
@@ -39,9 +41,9 @@ class fork_guard {
     if (registry.dead < 0) registry.dead = make_dead_socket();
     registry.sockets.push_back(socket);
   }
-  /// Registers a range of memory that consists of one or several complete mappings. A child never
-  /// sees the pages of this memory, not even before private pages replace them. Returns the error
-  /// of madvise if the system refuses the range.
+  /// Registers a range of memory that consists of one or several complete mappings. A forked child
+  /// does not inherit these mappings, so that it cannot access the shared memory even before the
+  /// fork handler maps private memory at the same addresses. Returns an error if `madvise` fails.
   static std::error_code add(std::byte* memory, std::size_t size) {
     state& registry = instance();
     const std::lock_guard lock(registry.guard);
@@ -63,9 +65,10 @@ class fork_guard {
     const std::lock_guard lock(registry.guard);
     std::erase_if(registry.memory, [=](const auto& entry) { return entry.first == memory; });
   }
-  /// Returns 0 in the process that created the registry, and in a forked child one more than in its
-  /// parent. If the number differs from that of an earlier call, this process is a forked child of
-  /// the process that made the earlier call.
+  /// Returns the number of forks between the process that created the registry and this process.
+  /// The number is 0 in the process that created the registry, 1 in its children, and 2 in their
+  /// children. If an object stores the number, a process that finds a different number can tell
+  /// that its copy of the object was made by a fork.
   static unsigned forks() { return instance().forks; }
 
  private:
@@ -85,17 +88,18 @@ class fork_guard {
                                           [] { instance().guard.unlock(); }, child);
       if (result != 0) throw std::bad_alloc();
     }
-    // Replaces the sockets and the memory in a child. Other threads of the parent may have held any
-    // lock except `guard` during the fork, so this function must not allocate.
+    // Replaces the registered sockets and the registered memory in a forked child. Must not
+    // allocate memory, because another thread of the parent may have held the lock of the allocator
+    // during the fork. The child would then wait for this lock forever.
     void replace() {
       ++forks;
       for (const int socket : sockets) {
-        // dup3 fails if `socket` is not below the limit on descriptors. No other file can then get
-        // this number, so it is safe to close the socket.
+        // dup3 fails if `socket` is not below the limit on descriptors (RLIMIT_NOFILE). The system
+        // then gives this number to no other file, so it is safe to close the socket.
         if (::dup3(dead, socket, O_CLOEXEC) < 0) ::close(socket);
       }
       for (const auto& [address, size] : memory) {
-        // If mmap fails, the range stays unmapped, and only a child that accesses it crashes.
+        // If mmap fails, the range stays unmapped. The child then crashes if it accesses the range.
         (void)::mmap(address, size, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
       }
@@ -113,8 +117,8 @@ class fork_guard {
     return ends[0];
   }
 
-  // Returns the registry. The registry is never destroyed, because registered objects may be
-  // destroyed later than any static object.
+  // Returns the registry. The registry is never destroyed, because a static object of the program
+  // may still own registered sockets after all other static objects have been destroyed.
   static state& instance() {
     static state& registry = *new state;
     return registry;

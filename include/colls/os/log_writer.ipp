@@ -73,7 +73,7 @@ COLLS_ONCE int open_log_file() noexcept {
 
 COLLS_ONCE void write_to_log_file(const char* lines, std::size_t size) noexcept {
   static const int file = open_log_file();
-  // An error of the write is ignored, because the log is the only place where it could be reported.
+  // A write error is ignored, because it could be reported only in the log itself.
   (void)uninterrupted([&] { return ::write(file, lines, size); });
 }
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// procfs: functions that read facts about processes and about this machine from /proc and from the
-// file system.
+// procfs: functions that read information about this machine and its processes from /proc, and
+// functions that read a file or check the owner of a directory.
 
 #include <colls/os/descriptor.hpp>
 
@@ -48,8 +48,8 @@ inline std::string boot_id() {
   return id.substr(0, 39);
 }
 
-/// Returns a number that identifies the network namespace of this thread among those of this
-/// machine. Returns 0 if the system does not report this number.
+/// Returns the number of the network namespace of the calling thread. Different network namespaces
+/// of this machine have different numbers. Returns 0 if the system does not report the number.
 inline std::uint64_t network_namespace() {
   struct stat info{};
   return ::stat("/proc/thread-self/ns/net", &info) == 0 ? info.st_ino : 0;
@@ -70,10 +70,11 @@ inline std::uint64_t stat_field(long pid, int number) {
 
 inline std::uint64_t start_time_of(long pid) { return stat_field(pid, 22); }
 
-/// Returns the process id and the start time of the launcher of `process`, in the form "pid-start".
-/// The launcher sets `variable` for the processes that it starts, and shells and wrappers pass
-/// `variable` on. The launcher is therefore the nearest ancestor of `process` without `variable` in
-/// its environment.
+/// Returns the process id and the start time of the launcher (such as mpirun) of `process`, in the
+/// form "pid-start". `variable` is an environment variable that the launcher sets for the processes
+/// that it starts. If such a process is a shell or a wrapper, its children inherit the variable.
+/// Therefore the launcher is the nearest ancestor of `process` that does not have the variable in
+/// its own environment.
 inline std::string launcher_of(long process, const char* variable) {
   const std::string entry = std::string("\0", 1) + variable + "=";
   auto pid = static_cast<long>(stat_field(process, 4));

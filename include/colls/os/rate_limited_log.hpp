@@ -12,8 +12,8 @@
 
 namespace colls {
 
-/// A log that writes at most one warning every `period_s` seconds and suppresses the others. The
-/// next warning that is written says how many were suppressed before it.
+/// A log that writes at most one warning every `period_s` seconds and suppresses all others. After
+/// warnings have been suppressed, the next warning that the log writes says how many they were.
 class rate_limited_log {
  public:
   explicit constexpr rate_limited_log(std::int64_t period_s = 10) : period_s_(period_s) {}
@@ -40,7 +40,7 @@ class rate_limited_log {
     suppressed_ = 0;
   }
 
-  /// Returns the number of warnings so far, including the suppressed ones.
+  /// Returns the number of calls of `warn` so far, including calls that wrote nothing.
   std::uint64_t count() const { return count_; }
 
  private:

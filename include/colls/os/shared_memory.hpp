@@ -33,8 +33,8 @@ class segment {
  public:
   segment() = default;
 
-  /// Creates a segment of `size` zero bytes and allocates all of its pages, so that a lack of
-  /// memory is reported here and not at the first access.
+  /// Creates a segment of `size` zero bytes and allocates all of its pages. Returns an error if
+  /// there is not enough memory, so that no later access to the segment can fail for this reason.
   std::error_code make(std::size_t size) {
     if (const std::error_code ec = make_unbacked(size)) return ec;
     const std::error_code ec = fill(0, size);
@@ -44,7 +44,7 @@ class segment {
 
   /// Creates a segment of `size` bytes without allocating its pages.
   std::error_code make_unbacked(std::size_t size) {
-    // The kernel raises SIGXFSZ if a file grows beyond RLIMIT_FSIZE, so the limit is checked first.
+    // If `size` exceeded the limit RLIMIT_FSIZE, ftruncate would raise the signal SIGXFSZ.
     rlimit limit{};
     if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < size) {
       return std::make_error_code(std::errc::file_too_large);
@@ -66,8 +66,8 @@ class segment {
     return {};
   }
 
-  /// Writes `max_page_size` bytes from `data` to `offset`. Returns false if the system cannot write
-  /// all of them, for example because there is no memory.
+  /// Copies `max_page_size` bytes from `data` to the given offset in the segment. Returns false if
+  /// the system cannot write all of these bytes, for example because there is no free memory.
   bool write(std::size_t offset, const std::byte* data) const {
     for (std::size_t done = 0; done < max_page_size;) {
       const ssize_t count =
@@ -135,9 +135,9 @@ class mapping {
     if (base_ != nullptr) ::munmap(base_, size_);
   }
 
-  /// Maps the `size` bytes at `offset` of `source` to each of `times` adjacent ranges of addresses.
-  /// For example, a ring buffer is mapped twice, so that data that wraps around the end of the
-  /// buffer is contiguous in memory.
+  /// Maps the `size` bytes that begin at `offset` in the segment `source`. `times` is the number of
+  /// mappings of these bytes, which have adjacent addresses. For example, a ring buffer is mapped
+  /// twice, so that data that wraps around the end of the buffer has contiguous addresses.
   std::error_code map(const segment& source, std::size_t offset, std::size_t size, int times = 1) {
     const std::size_t total = size * static_cast<std::size_t>(times);
     void* const reserved =
@@ -166,12 +166,13 @@ class mapping {
     return {};
   }
 
-  /// Moves the mapped bytes within the segment `owner` from the offset `source` to the offset
-  /// `dest`. Their addresses in this process stay the same. Moves one page at a time, so that
-  /// memory for only one more page is needed. If there is no memory even for that page, releases
-  /// each old page before it writes the new one. Returns false if nothing was moved.
+  /// Moves the mapped bytes from the offset `source` to the offset `dest` of the segment `owner`.
+  /// The addresses of the bytes in this process stay the same. Moves one page at a time, so that
+  /// the system needs memory for only one additional page. If the system does not have this memory,
+  /// saves the contents of the old page on the stack and releases the old page before it writes the
+  /// new page. Returns false if nothing was moved.
   bool move(const segment& owner, std::size_t source, std::size_t dest) {
-    // The kernel raises SIGXFSZ if a file grows beyond RLIMIT_FSIZE, so the limit is checked first.
+    // A write at an offset beyond the limit RLIMIT_FSIZE would raise the signal SIGXFSZ.
     rlimit limit{};
     if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < dest + size_) return false;
     for (std::size_t done = 0; done < size_; done += max_page_size) {
@@ -189,7 +190,7 @@ class mapping {
         if (may_stop) return false;
         ::usleep(1000);
       }
-      // If the release fails, the only effect is that a later page may lack memory.
+      // An error is ignored, because it has only one effect: the old page stays allocated.
       (void)owner.release(source + done, max_page_size);
     }
     return true;

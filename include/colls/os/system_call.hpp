@@ -22,8 +22,8 @@ auto uninterrupted(const Call& call) {
 
 /// Returns the error of the last system call of this thread (errno).
 inline std::error_code last_error() { return {errno, std::generic_category()}; }
-/// Returns whether the last system call failed only because it would block or was interrupted by a
-/// signal.
+/// Returns true if the system call that has just failed would have blocked or was interrupted by a
+/// signal. Must be called only after a system call has failed.
 inline bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
 /// Returns whether the errno value `error` means that a limit on descriptors or memory has been

@@ -2,27 +2,29 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// erased_reduction: reductions whose element type is erased. Communicators use reductions in this
-// form, and so do algorithms on CPU memory. In formulas, (+) stands for the operation.
+// erased_reduction: reductions whose element type is erased. Communicators and the algorithms for
+// CPU memory use reductions in this form. In formulas, (+) stands for the operation.
 
 #include <colls/base/buffer.hpp>
 #include <colls/reduction/kernels.hpp>
 
 namespace colls {
 
-/// An operation whose element type is erased. One call combines all elements of a segment (a piece
-/// of the data that an algorithm sends at once).
+/// An operation whose element type is erased. One call of `combine` or `fold` combines all elements
+/// of a segment and not only one element. A segment is a piece of the data that an algorithm sends
+/// at once.
 struct any_op {
   /// Computes out[i] = left[i] (+) right[i] for `count` elements, which may have any alignment.
   /// `out` may be equal to `left` or `right`, but must not overlap them otherwise. If a
   /// user-defined operation throws an exception, passes that exception on.
   void (*combine)(const void* state, void* out, const void* left, const void* right,
                   std::size_t count);
-  /// Computes out[i] = parts[0][i] (+) ... (+) parts[inputs - 1][i] for `count` elements of any
-  /// alignment in one pass. Also writes the result to `second` unless `second` is null. `out` and
-  /// `second` may each be one of the inputs. The result has the same bits as if `combine` were
-  /// applied to one input after another. The pointer `fold` is null if the operation has no such
-  /// function.
+  /// Computes out[i] = parts[0][i] (+) ... (+) parts[inputs - 1][i] in one pass for `count`
+  /// elements, which may have any alignment. Also writes the result to `second` unless `second` is
+  /// null. `out` and `second` may each be one of the inputs. With `rounding::each_step`, the result
+  /// has the same bits as if `combine` were applied to one input after another. With
+  /// `rounding::at_end`, the result is rounded only once. The pointer `fold` is null if the
+  /// operation cannot combine several inputs in one pass.
   void (*fold)(const void* state, void* out, void* second, const void* const* parts,
                std::size_t inputs, std::size_t count);
   const void* state;  // the operation, which must outlive every use of this object
@@ -35,8 +37,9 @@ struct any_op {
   }
 };
 
-// At compile time, every erased operation counts as commutative. Whether an operation is in fact
-// commutative is known only at run time, and is checked when an algorithm is selected.
+// These constants let every erased operation pass the checks at compile time, including the check
+// that an operation is commutative. Whether an erased operation is in fact commutative is known
+// only at run time. The code that selects an algorithm checks it then.
 template <>
 inline constexpr bool detail::combines<any_op, any_element> = true;
 template <>
@@ -52,9 +55,9 @@ constexpr bool is_commutative(const Op& op) {
   }
 }
 
-/// The arguments of a reduction in device memory (the memory of a GPU). The reduction prepares the
-/// inputs, computes out = in[0] (+) in[1] (+) ..., and finishes the result for `ranks` ranks; see
-/// `reduction::prepare` and `reduction::finish`. It also writes the result to `second` unless
+/// The arguments of a reduction in device memory (the memory of a GPU). The reduction first
+/// prepares the inputs (see `reduction::prepare`). Then it computes out = in[0] (+) in[1] (+) ...
+/// and finishes the result (see `reduction::finish`). It also writes the result to `second` unless
 /// `second` is null.
 struct device_pass {
   const void* const* in;
@@ -67,9 +70,9 @@ struct device_pass {
   bool is_prepared = false;  // whether the inputs have been prepared already
 };
 
-/// The arguments of an all_reduce between ranks on different devices. Each rank writes to the peer
-/// buffers of the others, which are device memory that all ranks have mapped (see
-/// cuda/one_shot.cuh).
+/// The arguments of an all_reduce between ranks that each have a GPU of their own. Each rank has
+/// peer buffers, which are buffers in the memory of its GPU. All ranks have mapped these buffers
+/// and write to them (see cuda/one_shot.cuh).
 struct device_one_shot {
   std::byte* const* buffers;  // the peer buffers of all ranks, as mapped by this rank
   int ranks;
@@ -94,26 +97,28 @@ struct reduction {
   std::uint32_t accumulate_size;  // the size of an element of the working buffer
   std::uint32_t storage_id;
   std::uint32_t accumulate_id;  // the accumulate type
-  /// The size of the object `*op.state`, or 0 if the operation has no state. A call copies the
-  /// object only if the size is not 0.
+  /// The size of the object `*op.state`, or 0 if the operation has no state. If the size is not 0,
+  /// each collective call copies the object, because the call may outlive the user's object.
   std::uint32_t state_size;
 
-  /// Converts `n` elements of the user's buffer to elements of the working buffer, and prepares
-  /// each of them if the operation has a function `prepare`. Input and output must be equal or must
-  /// not overlap. The pointer is null if there is nothing to do.
+  /// Converts `n` elements of the user's buffer to elements of the working buffer. If the operation
+  /// has a function `prepare`, also applies this function to each element. The two buffers must be
+  /// equal or must not overlap. The pointer is null if the elements need no conversion and the
+  /// operation has no function `prepare`.
   void (*prepare)(const void* state, void* accumulate_out, const void* storage_in, std::size_t n);
-  /// Converts `n` elements of the result in the working buffer to elements of the user's buffer,
-  /// and finishes each of them for a reduction over `ranks` ranks if the operation has a function
-  /// `finish`. The pointer is null if there is nothing to do.
+  /// Converts `n` elements of the result in the working buffer to elements of the user's buffer. If
+  /// the operation has a function `finish`, also applies this function to each element and passes
+  /// `ranks`, the number of ranks, to it. The pointer is null if the elements need no conversion
+  /// and the operation has no function `finish`.
   void (*finish)(const void* state, void* storage_out, const void* accumulate_in, std::size_t n,
                  int ranks);
 
-  /// Prepares, combines and finishes up to 8 inputs in the user's element type, with a kernel on
-  /// the current device of the calling thread. The pointer is null if there is no such kernel; the
-  /// CPU then performs the reduction.
+  /// Launches a kernel that prepares, combines and finishes up to 8 inputs in the user's element
+  /// type. The kernel runs on the current device of the calling thread. The pointer is null if the
+  /// CPU or a library such as NCCL performs the reduction.
   void (*run_on_device)(const void* state, const device_pass& pass) = nullptr;
-  /// Performs an all_reduce with one kernel on the device of each rank, where the kernels wait for
-  /// each other. The pointer is null if there are no such kernels.
+  /// Launches this rank's kernel of an all_reduce in which each rank runs a kernel on its own
+  /// device and the kernels wait for each other. The pointer is null if there is no such kernel.
   void (*run_one_shot_on_device)(const void* state, const device_one_shot& shot) = nullptr;
 
   /// Returns whether the elements of the user's buffer are combined as they are, without `prepare`
@@ -123,19 +128,20 @@ struct reduction {
   }
 };
 
-/// Stands for the default accumulate type of an operation and an element type. The default is float
-/// for sums and products of float16 and bfloat16, and the element type itself for other built-in
-/// operations and element types.
+/// A tag type that stands for the default accumulate type of an operation and an element type. The
+/// default is float for the built-in sums, products and averages of float16 or bfloat16 elements.
+/// For all other combinations of a built-in operation and an element type, it is the element type.
 struct automatic_accumulate {};
 
 namespace detail {
 
-/// The kernel of a reduction on one device. `reduction::run_on_device` points to the member
-/// function `launch(state, pass)` of this template, which <colls/cuda/reduce.cuh> defines.
+/// The kernel of a reduction on one device. The header <colls/cuda/reduce.cuh> defines this
+/// template. `reduction::run_on_device` points to its member function `launch(state, pass)`.
 template <class T, class Op>
 struct device_kernel;
-/// The kernel of an all_reduce between devices. `reduction::run_one_shot_on_device` points to the
-/// member function `launch(state, shot)` of this template, which <colls/cuda/one_shot.cuh> defines.
+/// The kernel of an all_reduce between devices. The header <colls/cuda/one_shot.cuh> defines this
+/// template. `reduction::run_one_shot_on_device` points to its member function
+/// `launch(state, shot)`.
 template <class T, class Op>
 struct one_shot_kernel;
 
@@ -169,10 +175,11 @@ reduction erase_as(const Op& op) {
 
 }  // namespace detail
 
-/// Returns the reduction of elements of type `T` by `op`. `op` must outlive every use of the
-/// result. With `wire::accumulate`, the working buffer has elements of the accumulate type, and
-/// each result is rounded to `T` once, at the end. With `wire::storage`, the working buffer has
-/// elements of type `T`, and the result of each combination is rounded to `T`.
+/// Returns the reduction of elements of type `T` by `op`. The object `op` must outlive every use of
+/// the returned reduction. `format` selects the element type of the working buffer. With
+/// `wire::accumulate`, this is the accumulate type, and each result is rounded to `T` once, at the
+/// end. With `wire::storage`, it is `T`, and a value is rounded to `T` whenever two elements have
+/// been combined.
 template <class T, class Accumulate = automatic_accumulate, class Op>
 reduction erase(const Op& op, wire format = wire::accumulate) {
   using compute = std::conditional_t<std::is_same_v<Accumulate, automatic_accumulate>,
@@ -189,8 +196,10 @@ reduction erase(const Op&& op, wire format = wire::accumulate) = delete;
 
 namespace detail {
 
-/// Returns the reduction by `op`, an operation without state. The reduction is created at the first
-/// call, and refers to its own copy of the operation.
+/// Returns the reduction of elements of type `T` by `op` for the wire format `format`. The
+/// operation must have no state. The first call copies `op` and creates the reductions for both
+/// formats. Later calls return the same reductions. The reductions refer to the copy, so the caller
+/// may destroy `op`.
 template <class T, class Op>
 const reduction& cached_reduction(const Op& op, wire format) {
   static_assert(std::is_empty_v<Op>);

@@ -11,11 +11,13 @@
 #include <initializer_list>
 
 // The following macros are attributes of loops and functions. COLLS_DETAIL_INDEPENDENT and
-// COLLS_DETAIL_VECTOR make the compiler vectorise code at every optimisation level except -O0,
-// COLLS_DETAIL_SHORT keeps clang from vectorising a short loop, and COLLS_DETAIL_WIDE compiles a
-// function for instruction sets beyond that of the program. All versions of a loop give the same
-// bits, except for NaNs. To ensure this, no loop adds to a product, because some instruction sets
-// would round the product and the sum only once (fused multiply-add).
+// COLLS_DETAIL_VECTOR make the compiler vectorise code at every optimisation level except -O0.
+// COLLS_DETAIL_SHORT keeps clang from vectorising a short loop. COLLS_DETAIL_WIDE lets the
+// compiler use, in one function, instruction sets that the rest of the program does not use.
+//
+// All versions of a loop give the same bits, except for NaNs. For this reason, no loop computes a
+// product and then adds it to another value. For some instruction sets, the compiler would use a
+// fused multiply-add, which rounds only once.
 #if defined(__clang__)
 #define COLLS_DETAIL_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #define COLLS_DETAIL_SHORT _Pragma("clang loop vectorize(disable) unroll(disable)")
@@ -65,9 +67,10 @@ struct packed_elements {
   }
 };
 
-/// Reads and writes aligned elements. This class is faster than `packed_elements`, where compilers
-/// load a small struct as one integer. Such a load stalls if the members of the struct were stored
-/// one by one shortly before, because the processor cannot forward several stores to one load.
+/// Reads and writes aligned elements, and does so faster than `packed_elements` if an element is a
+/// small struct. In `packed_elements`, the compiler loads such a struct as one integer. The load
+/// stalls if the members of the struct were stored one by one shortly before, because the processor
+/// cannot forward several stores to one load.
 struct aligned_elements {
   template <class T>
   [[gnu::always_inline]] static inline const T& get(const void* data, std::size_t i) {
@@ -98,8 +101,9 @@ template <class Op>
   }
 }
 
-/// Returns the number of elements from `out` up to the next cache line boundary. Returns 0 if the
-/// loop is too short to gain from alignment, or if no element begins at a boundary.
+/// Returns the number of elements from `out` up to the next cache line boundary. Returns 0 if a
+/// loop over `count` elements is too short to gain from alignment, or if no element begins at a
+/// boundary.
 template <class T>
 [[gnu::always_inline]] inline std::size_t head(const void* out, std::size_t count) {
   constexpr std::size_t line = 64;
@@ -108,8 +112,9 @@ template <class T>
   return (line - past) / sizeof(T);
 }
 
-/// Calls `body` for `count` independent iterations. The first `first` iterations run in a loop of
-/// their own, so that the main loop can begin at a cache line boundary.
+/// Calls `body` for each index below `count`. The calls must be independent of each other, so that
+/// the compiler can vectorise the loop. The first `first` calls run in a loop of their own, so that
+/// the main loop can begin at a cache line boundary.
 template <class Body>
 [[gnu::always_inline]] inline void vector_loop(std::size_t first, std::size_t count,
                                                const Body& body) {
@@ -131,20 +136,21 @@ template <class Body>
   }
 }
 
-/// Whether loops over elements of these types are vectorised and compiled for each instruction set.
+/// True if loops over elements of these types can be vectorised. Such loops are compiled for
+/// several instruction sets.
 template <class... Element>
 inline constexpr bool vectorises =
     ((number<Element> && !std::is_same_v<Element, long double>) && ...);
 
-/// Whether a sum of vectors of complex numbers is computed as a sum of vectors of twice as many
-/// real numbers.
+/// True if the operation is a sum and the loops treat each complex element as two real elements,
+/// its real part and its imaginary part.
 template <class T, class Compute, class Op>
 inline constexpr bool sums_parts = false;
 template <complex_number T, class Op>
   requires is_sum<Op>
 inline constexpr bool sums_parts<T, T, Op> = vectorises<decltype(T().real())>;
 
-/// The widest instruction set for which loops with these types and this operation are compiled.
+/// The widest instruction set for which `combine_loop<T, Compute, Op>` is compiled.
 template <class T, class Compute, class Op>
 inline constexpr isa widest_set =
     is_arithmetic<Op> && std::same_as<Compute, float> ? widest_for<T> : isa::avx512;
@@ -154,8 +160,8 @@ struct fold_loop;
 template <class Loop, isa Set>
 constexpr auto version();
 
-/// The loop out[i] = left[i] (+) right[i], where (+) is the operation. Elements of type T are
-/// combined in type Compute.
+/// The loop that computes out[i] = left[i] (+) right[i], where (+) is the operation. The elements
+/// have type T, and the loop combines them in type Compute.
 template <class T, class Compute, class Op>
 struct combine_loop {
   static constexpr bool vector =
@@ -173,7 +179,7 @@ struct combine_loop {
       const auto combine = [&](auto elements, std::size_t i) __attribute__((always_inline)) {
         const T& a = elements.template get<T>(left, i);
         const T& b = elements.template get<T>(right, i);
-        // The result is complete before it is stored, because `out` may be one of the inputs.
+        // `out` may be one of the inputs, so the result is first computed in a local variable.
         const T combined =
             static_cast<T>(op(static_cast<const Compute&>(a), static_cast<const Compute&>(b)));
         elements.put(out, i, combined);
@@ -197,11 +203,12 @@ struct combine_loop {
   }
 };
 
-/// The loop that combines `inputs` parts from left to right in type Compute. It stores the result
-/// as T to `out`, and also to `second` unless `second` is null. `out` and `second` may each be one
-/// of the parts. With rounding::each_step, the result has the same bits as if `combine_loop` were
-/// applied to one part after another. The loop is used only where it is vectorised. In all other
-/// cases, computation and not memory bandwidth is the limit, so a single pass would gain nothing.
+/// The loop that combines `inputs` parts from left to right in type Compute. It converts the result
+/// to type T and stores it to `out`, and also to `second` unless `second` is null. `out` and
+/// `second` may each be one of the parts. With rounding::each_step, the result has the same bits as
+/// if `combine_loop` had combined the parts one after another. This loop is used only if it can be
+/// vectorised. If it cannot, the speed is limited by computation and not by memory bandwidth, so
+/// reading all parts in a single pass would not be faster.
 template <class T, class Compute, class Op, rounding Rounding>
 struct fold_loop {
   static constexpr bool vector = combine_loop<T, Compute, Op>::vector;
@@ -248,8 +255,8 @@ struct fold_loop {
     }
   }
 
-  /// Combines parts of two elements each. Stores both results as one unit, because a load of both
-  /// results would stall after two separate stores.
+  /// Combines parts that have two elements each. Writes both results with one store. After two
+  /// separate stores, a load that reads both results at once would stall.
   [[gnu::always_inline]] static inline void pair(const Op& op, void* out, void* second,
                                                  const void* const* parts, std::size_t inputs) {
     Compute sum[] = {get(parts[0], 0), get(parts[0], 1)};
@@ -305,9 +312,10 @@ struct fold_loop {
   }
 };
 
-/// Replaces an operation without `prepare` in `prepare_loop`, and one without `finish` in
-/// `finish_loop`. The loops then only convert elements, and their code is compiled once for all
-/// such operations.
+/// An operation whose `prepare` and `finish` return their input. `prepare_loop` uses it in place of
+/// an operation that has no `prepare`, and `finish_loop` in place of an operation that has no
+/// `finish`. The loop then only converts elements between types, and all such operations share its
+/// code.
 struct conversion : builtin_op<0> {
   template <class T>
   COLLS_INLINE constexpr T prepare(const T& input) const {
@@ -319,8 +327,8 @@ struct conversion : builtin_op<0> {
   }
 };
 
-/// Whether a conversion from T through Compute to To can use the instructions of the processor that
-/// convert between float16 and float.
+/// Whether a conversion from T to Compute and from Compute to To can use the processor's
+/// instructions for conversions between float16 and float.
 template <isa Set, class T, class Compute, class To>
 inline constexpr bool converts_binary16 =
     Set != isa::basic && std::same_as<Compute, float> &&

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// reduce_into: combines several buffers into one, element by element. These are the overloads for
-// CPU memory; <colls/cuda/reduce.cuh> has those for GPU memory.
+// reduce_into: combines several buffers into one, element by element. This header has the overloads
+// for CPU memory. <colls/cuda/reduce.cuh> has the overloads for GPU memory.
 
 #include <colls/base/buffer.hpp>
 #include <colls/reduction/erased_reduction.hpp>
@@ -40,8 +40,8 @@ bool has_fold(const Op& op) {
 
 namespace detail {
 
-/// Combines the parts one after another. Used for operations that cannot combine many inputs in one
-/// pass.
+/// Combines `parts` from left to right. Each call of `op` combines two buffers. Stores the result
+/// to `out`, and also to `second` unless `second` is null.
 [[gnu::noinline]] inline void reduce_one_by_one(void* out, std::size_t count, std::size_t element,
                                                 std::span<const void* const> parts,
                                                 const any_op& op, void* second) {
@@ -58,9 +58,11 @@ namespace detail {
 /// Computes out[i] = parts[0][i] (+) parts[1][i] (+) ... from left to right, where (+) is the
 /// operation `op`. There must be at least two parts. Also writes the result to `second` unless
 /// `second` is null. If `has_fold<Data>(op)` is true, `out` and `second` may each be any of the
-/// parts; otherwise `out` may be one of the first two parts. Sums of float16 and bfloat16 are
-/// computed in float. They are rounded once, at the end, as on a GPU; if `op` is erased (an
-/// `any_op`), they are rounded after each step. This overload is for CPU memory.
+/// parts; otherwise `out` may be one of the first two parts. This overload is for CPU memory.
+///
+/// Sums of float16 and bfloat16 are computed in float. If `op` is an `any_op`, the sum is rounded
+/// to the element type after each addition. Otherwise it is rounded once, after the last addition,
+/// as on a GPU.
 template <buffer Data, class Op>
 [[gnu::always_inline]] inline void reduce_into(const Data& out, std::span<const void* const> parts,
                                                const Op& op, void* second = nullptr) {

@@ -16,17 +16,17 @@ namespace colls::detail {
 /// and `avx512_fp16` has arithmetic on float16.
 enum class isa : std::uint8_t { basic, avx2, avx512, avx512_vnni, avx512_fp16 };
 
-/// Whether loops can use the dot product instruction of `avx512_vnni`, which is written as inline
-/// assembly. With clang they cannot, because clang accepts the operands of this instruction only in
-/// functions that are compiled for `avx512_vnni`.
+/// 1 if loops can use the dot product instruction of `avx512_vnni`, and 0 otherwise. The loops use
+/// this instruction through inline assembly in `brain16_sum::to_nearest`. The value is 0 with
+/// clang, because clang accepts the operands of this instruction only in functions that are
+/// declared for `avx512_vnni`. The function `to_nearest` is not.
 #if defined(__x86_64__) && !defined(__clang__)
 #define COLLS_DETAIL_DOT_PRODUCT 1
 #else
 #define COLLS_DETAIL_DOT_PRODUCT 0
 #endif
 
-/// The widest instruction set for which a loop is compiled if it combines elements of type T in
-/// float.
+/// The widest instruction set used by loops that add or multiply elements of type T in type float.
 template <class T>
 inline constexpr isa widest_for = isa::avx512;
 template <>
@@ -35,8 +35,9 @@ inline constexpr isa widest_for<bfloat16> =
 template <>
 inline constexpr isa widest_for<float16> = isa::avx512_fp16;
 
-/// Says when a sum that is computed in float is rounded to the element type: after each step, as if
-/// the inputs were combined two at a time, or once at the end.
+/// The time at which a loop that computes in float rounds to the element type. With `each_step`, it
+/// rounds after each operation, as if it combined the inputs two at a time. With `at_end`, it
+/// rounds once, after the last operation.
 enum class rounding : std::uint8_t { each_step, at_end };
 
 template <class Lane, std::size_t Size>
@@ -98,8 +99,9 @@ struct plain_sum {
   [[gnu::always_inline]] void store(std::byte* dest) const { std::memcpy(dest, &sum, Size); }
 };
 
-/// A partial result for bfloat16. Each 32-bit word of the input holds two elements. The elements in
-/// the upper halves of the words and those in the lower halves are widened to floats separately.
+/// A partial result for bfloat16. Each 32-bit word of the input holds two elements, which are
+/// widened to floats. `upper` is for the elements in the upper halves of the words, and `lower` is
+/// for those in the lower halves.
 template <std::size_t Size, isa Set>
 struct brain16_sum {
   using words = lanes<std::uint32_t, Size>;
@@ -140,15 +142,16 @@ struct brain16_sum {
   }
 
  private:
-  /// Rounds each float to the nearest bfloat16, which is then the upper half of the word. The lower
-  /// half of a NaN is zero, because the lower half of every input is zero. Therefore the addition
-  /// does not carry into the upper half of a NaN and does not turn the NaN into infinity.
+  /// Rounds each float in `bits` to the nearest bfloat16 by adding at most 0x8000 to its bits. The
+  /// upper half of each word is then the bfloat16. A NaN stays a NaN, because the addition does not
+  /// change its upper half: the lower half of a NaN is zero, as is the lower half of every input.
   [[gnu::always_inline]] static void to_nearest(words& bits) {
     if constexpr (Set == isa::avx512_vnni) {
 #if COLLS_DETAIL_DOT_PRODUCT
-      // For each word of `bits`, the instruction multiplies the two halves of `halves` by those of
-      // `ones` and adds both products to the word. The products are 0x7fff and the lowest bit that
-      // rounding keeps.
+      // The instruction works on each 32-bit word separately. It multiplies the lower half of
+      // `halves` by the lower half of `ones`, and the upper half by the upper half. Both halves of
+      // `ones` are 1, so the products are 0x7fff and bit 16 of `bits`, which is the lowest bit that
+      // rounding keeps. The instruction adds both products to `bits`.
       const words halves = (bits & 0x1'0000u) | 0x7fffu;
       words ones = {};
       ones += 0x1'0001u;
@@ -160,8 +163,9 @@ struct brain16_sum {
   }
 };
 
-/// A partial result for float16 that is computed in float. The processor's conversion instructions
-/// widen the inputs. `Size` is the number of bytes of the floats.
+/// A partial result for elements of type float16 that are combined in type float. The processor's
+/// conversion instructions widen the inputs to floats. `Size` is the size in bytes of the register
+/// that holds the floats.
 template <std::size_t Size>
 struct binary16_sum {
   using floats = lanes<float, Size>;
@@ -189,8 +193,8 @@ struct binary16_sum {
   [[gnu::always_inline]] static void narrow(halves& dest, const floats& source) {
     asm("vcvtps2ph {$0, %1, %0|%0, %1, 0}" : "=v"(dest) : "v"(source));
   }
-  /// Loads and widens the input by one instruction with a memory operand, which saves one
-  /// micro-operation.
+  /// Loads and widens the input with a single instruction. The processor then executes one
+  /// micro-operation fewer than for a load and a separate conversion.
   [[gnu::always_inline]] void begin(const std::byte* source) {
     asm("vcvtph2ps {%1, %0|%0, %1}"
         : "=v"(sum)
@@ -216,10 +220,11 @@ struct binary16_sum {
   }
 };
 
-/// A partial result for float16 that is computed by instructions on float16, which round each sum
-/// or product once. A sum or product that is computed in float and then rounded to float16 has the
-/// same bits, because the significand of a float (24 bits) has at least two bits more than twice
-/// that of a float16 (11 bits).
+/// A partial result for elements of type float16 that are combined by instructions for float16.
+/// These instructions round each sum or product to float16. A loop that computes the sum or product
+/// in float and then rounds it to float16 gets the same bits, although it rounds twice. The reason
+/// is that the significand of a float (24 bits) has at least 2 * 11 + 2 bits, where 11 is the
+/// number of bits in the significand of a float16.
 template <std::size_t Size>
 struct native16_sum {
   static constexpr std::size_t size = Size;
@@ -265,8 +270,10 @@ struct extreme_key {
   [[gnu::always_inline]] void begin(const std::byte* source) {
     std::memcpy(&best, source, Size);
     flip();
-    // A NaN wins over every number. If the sign of a NaN puts its key at the losing end of the
-    // order, this statement turns the key into that of a NaN at the winning end.
+    // If an input is a NaN, the result must be a NaN. The key of a NaN is larger or smaller than
+    // the keys of all numbers, depending on the sign of the NaN. A minimum would ignore the larger
+    // keys, and a maximum would ignore the smaller ones. This statement inverts each key that would
+    // be ignored. The inverted key is that of a NaN with the opposite sign.
     best ^= Least ? best > infinity : best < infinity;
   }
   template <class Op>
@@ -289,8 +296,7 @@ template <class T>
 using key_of = std::conditional_t<sizeof(T) == 2, std::int16_t,
                                   std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>>;
 
-/// Converts `count` numbers from float16 to float. The next function, `narrow`, converts from float
-/// to float16.
+/// Converts `count` numbers from float16 to float. `Sum` must be a `binary16_sum`.
 template <class Sum>
 [[gnu::always_inline]] inline void widen(std::byte* dest, const std::byte* source,
                                          std::size_t count) {
@@ -308,6 +314,7 @@ template <class Sum>
     std::memcpy(dest + i * sizeof value, &value, sizeof value);
   }
 }
+/// Converts `count` numbers from float to float16. `Sum` must be a `binary16_sum`.
 template <class Sum>
 [[gnu::always_inline]] inline void narrow(std::byte* dest, const std::byte* source,
                                           std::size_t count) {
@@ -326,7 +333,8 @@ template <class Sum>
   }
 }
 
-/// A partial result in consecutive registers that together have the size of a cache line.
+/// A partial result of `Size` bytes, which is the size of a cache line by default. It consists of
+/// one or more partial results of type `Sum`.
 template <class Sum, std::size_t Size = 64>
 struct line_sum {
   static constexpr std::size_t size = Size;
@@ -412,9 +420,10 @@ template <class Sum, class Op, rounding Rounding>
   }
 }
 
-/// Combines the bytes from `offset` to `size` of all `count` parts. Stores the result to `out`, and
-/// also to `second` unless `second` is null; `out` and `second` may each be one of the parts. Stops
-/// when fewer than Sum::size bytes are left, and returns the offset of these bytes.
+/// Combines the bytes from `offset` to `size` of all `count` parts, Sum::size bytes at a time.
+/// Stores the result to `out`, and also to `second` unless `second` is null. `out` and `second` may
+/// each be one of the parts. Stops when fewer than Sum::size bytes are left, and returns the offset
+/// of the bytes that are left.
 template <class Sum, class Op, rounding Rounding>
 [[gnu::always_inline]] inline std::size_t add_in_registers(void* out, void* second,
                                                            const void* const* parts,
@@ -430,8 +439,8 @@ template <class Sum, class Op, rounding Rounding>
 }
 
 /// Combines the Sum::size bytes at `offset` of all parts, but stores only the bytes from `first` to
-/// `end`. Other calls store the other bytes. If this call stored them too and `out` was one of the
-/// parts, the input in `out` would be combined twice.
+/// `end`. No other call may combine and store the bytes from `first` to `end`. If `out` was one of
+/// the parts, that call would read the result of this call as an input.
 template <class Sum, class Op, rounding Rounding>
 [[gnu::always_inline]] inline void add_edge(void* out, void* second, const void* const* parts,
                                             std::size_t count, std::size_t offset,

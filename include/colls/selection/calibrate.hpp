@@ -30,8 +30,8 @@ struct sample {
     return longer > shorter ? longer - shorter : 0;
   }
   picoseconds per_kib() const { return difference(full, empty) / (size / 1024); }
-  /// Returns the cost per KiB that a second message adds when two messages are sent at the same
-  /// time. The latencies of the two messages overlap.
+  /// Returns the additional cost per KiB of a second message that is sent at the same time as the
+  /// first. The latencies of the two messages overlap, so this cost contains no latency.
   picoseconds per_kib_of_next() const { return difference(pair, full) / (size / 1024); }
   link_cost link() const {
     const picoseconds overhead = difference(burst, empty) / extra_messages;
@@ -56,10 +56,10 @@ task<picoseconds> best_time(Channel net, Exchange exchange) {
   co_return static_cast<picoseconds>(best) * 1000 / repetitions;
 }
 
-/// Measures exchanges with `peer` after a barrier of all ranks, and returns the measured times. If
-/// `alone` is true, measures all times except `pair`. Otherwise many pairs of ranks use the network
-/// at the same time, and the function measures only `full` and `pair`. A rank whose `peer` is -1
-/// only takes part in the barrier.
+/// Takes part in a barrier of all ranks, then measures exchanges with `peer`, and returns the
+/// measured times. If `peer` is -1, measures nothing after the barrier. If `alone` is true,
+/// measures all times except `pair`. If `alone` is false, many pairs of ranks use the network at
+/// the same time, and the function measures only `full` and `pair`.
 template <channel Channel>
 task<sample> measure_exchanges(Channel net, int peer, bool alone) {
   co_await dissemination::barrier(net);

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// cost_model: predicts the cost of a call with each algorithm by closed formulas. The predicted
+// cost_model: formulas that predict the cost of a call for each algorithm. The predicted numbers of
 // messages and bytes are sums over all ranks. The predicted time is that of the critical path (the
-// longest chain of messages). docs/algorithms.md has a table of the same formulas.
+// longest chain of messages). docs/algorithms.md has a table of these formulas.
 //
 // All arithmetic uses integers, so that ranks built by different compilers select the same
 // algorithm.
@@ -27,7 +27,7 @@ class cost_model : detail::loggp_trees {
     static constexpr pricing of() {
       return {Coll, &cost_model::call_phase<Coll>};
     }
-    /// Returns the pricing of a collective that is known only at run time.
+    /// Returns the pricing of `coll`, a collective that is known only at run time.
     static constexpr pricing of(collective coll) {
       pricing result = of<collective::none>();
       detail::with_collective(coll, [&]<collective Coll>() { result = of<Coll>(); });
@@ -58,8 +58,8 @@ class cost_model : detail::loggp_trees {
     return {chain.messages, chain.bytes, max(chain.time, waited + busy_time(all))};
   }
 
-  /// Returns the length in bytes of the longest part that the algorithm cuts into segments, or 0 if
-  /// the algorithm does not use segments.
+  /// Returns 0 if `algo` does not use segments. Otherwise `algo` cuts parts of the vector into
+  /// segments, and the function returns the length in bytes of the longest of these parts.
   constexpr std::uint64_t segmented_bytes(algorithm algo) const {
     switch (algo) {
       case algorithm::ring:
@@ -156,7 +156,7 @@ class cost_model : detail::loggp_trees {
     }
     return choice.id == algorithm::linear ? star_out(chunk_) : chunk_tree(direction::down);
   }
-  // Returns the cost of a gather or a scatter of a long vector by `algorithm::direct`.
+  // Returns the cost of `algorithm::direct` for a gather or a scatter of a long vector.
   constexpr phase rooted_exchange() const {
     const phase both =
         batch(star_in(descriptor_bytes) + phase{p_ - 1, (p_ - 1) * descriptor_bytes});
@@ -218,9 +218,10 @@ class cost_model : detail::loggp_trees {
         phase sum{messages, messages * n_, 0, rounds * n_};
         for (int bit = 0; bit < cube_rounds(); ++bit) sum.critical_path += cube_hop(n_, bit);
         if (folded_ranks() == 0) return sum;
-        // The ranks in excess of a power of two fold: they send their vector to a neighbour first
-        // and receive the result last. If few ranks fold, no chain of messages both begins and ends
-        // with a fold.
+        // `corners` ranks take part in the rounds. Each of the other ranks sends its vector to a
+        // corner before the rounds, and receives the result from this corner after the rounds. A
+        // chain of messages through all rounds can begin with a message to a corner and end with a
+        // message from a corner only if there are more than `corners / 2` of these other ranks.
         const bool has_both = 2 * folded_ranks() > corners;
         sum.critical_path += fold(n_) + (has_both ? fold(n_) : gap(n_));
         return reduced(sum, n_);
@@ -251,8 +252,8 @@ class cost_model : detail::loggp_trees {
   constexpr phase hierarchical() const {
     const int host_ranks = is_one_host() ? ranks_ : per_host_;
     const int host_count = static_cast<int>(hosts());
-    // The number of ranks on the last host, which may be smaller than on the other hosts. On each
-    // host, this many ranks divide the data among themselves.
+    // The number of ranks on the last host, which may have fewer ranks than the other hosts. Each
+    // host divides the data among this number of its ranks.
     const int sharing = ranks_ - (host_count - 1) * host_ranks;
     const std::uint64_t share = (n_ + number(sharing) - 1) / number(sharing);
     const std::uint64_t piece = (share + number(host_count) - 1) / number(host_count);
@@ -321,9 +322,10 @@ class cost_model : detail::loggp_trees {
       case algorithm::pairwise:
         return pairwise_rounds(chunk_);
       case algorithm::bruck: {
-        // The longest message of a round consists of the blocks for which the distance from the
-        // source to the destination, written in base `radix`, has the digit 1 at the place with the
-        // value `step`.
+        // The distance of a block is the number of ranks from its source to its destination. Each
+        // round handles one digit of the distances, which are written in base `radix`. `step` is
+        // the value of this digit's place. A message contains all blocks that have the same digit
+        // at this place. The message for the digit 1 is the longest.
         std::uint64_t packed = 0;
         const auto longest_message = [&](int step) {
           const std::uint64_t unit = number(step);
@@ -352,9 +354,10 @@ class cost_model : detail::loggp_trees {
         phase sum;
         for (int far = 1; far < ranks_; far *= 2) {
           sum.messages += number(ranks_ - far);
-          // If `2 * far > ranks_`, the distances of all rounds add up to more than `ranks_ - 1`, so
-          // no chain has a message in every round. This round, the last one, then adds only a gap
-          // (the time before a rank can send again).
+          // A chain with a message in every round up to this one ends `2 * far - 1` ranks after the
+          // rank at which it begins. If `2 * far > ranks_`, there is no such chain. This round is
+          // then the last one, and it adds only a gap (the time before a rank can send again) to
+          // the critical path.
           sum.critical_path +=
               2 * far <= ranks_ ? shift_hop(n_, far, 2 * far >= per_host_) : gap(n_);
           sum.path_bytes += n_;
@@ -374,8 +377,8 @@ class cost_model : detail::loggp_trees {
         }
         if (has_windows()) {
           phase sum = descriptor_exchange() + window_access_by_all(2 * n_);
-          // Every rank writes to every cache line, so a rank that reads a line gets it from the
-          // cache of another core.
+          // All ranks write to every buffer, so a rank that reads a buffer gets many cache lines
+          // from the caches of other cores. The factor `p_ / 2` stands for the cost of this.
           sum.window_bytes = sum.window_bytes * p_ / 2;
           ++sum.time_slices;
           return sum;

@@ -63,9 +63,9 @@ class tuning {
     on_host_ = ranks_on_host;
   }
 
-  /// Returns the best parameters for the algorithm `choice.id`, with the cost that is predicted for
-  /// these parameters. Parameters of `choice` that are not 0 are kept. `price` is the pricing of
-  /// the query's collective.
+  /// Returns the parameters with the shortest predicted time for the algorithm `choice.id`, and the
+  /// predicted cost. Selects only the parameters that are 0 in `choice`, and keeps the others.
+  /// `price` must be the pricing of `query.operation`.
   prediction predict(const selection_query& query, algorithm_choice choice,
                      const cost_model::pricing& price) const {
     const cost_model model(net_, price, query.bytes, query.ranks,
@@ -92,10 +92,10 @@ class tuning {
     return best;
   }
 
-  /// Returns the choice with the shortest predicted time among the `legal` algorithms. If times are
-  /// equal, prefers `direct`, because the rounds of `direct` take the fewest instructions.
-  /// Parameters of `wanted` that are not 0 are kept. `price` is the pricing of the query's
-  /// collective.
+  /// Returns the choice with the shortest predicted time among the `legal` algorithms. If several
+  /// choices have the same time, prefers `direct`, because its rounds take the fewest instructions.
+  /// Selects only the parameters that are 0 in `wanted`, and keeps the others. `price` must be the
+  /// pricing of `query.operation`.
   algorithm_choice choose(const selection_query& query, const algorithm_choice& wanted,
                           algorithm_set legal, const cost_model::pricing& price) const {
     prediction best;
@@ -110,8 +110,8 @@ class tuning {
     });
     return best.choice;
   }
-  /// Returns the same choice as the other `choose`, for a collective that is known only at run
-  /// time.
+  /// Returns the same choice as the overload with the parameter `price`. This overload is for calls
+  /// whose collective is known only at run time.
   algorithm_choice choose(const selection_query& query, const algorithm_choice& wanted,
                           algorithm_set legal) const {
     return choose(query, wanted, legal, cost_model::pricing::of(query.operation));
@@ -146,8 +146,9 @@ class tuning {
 
   /// Calls `consider` for variants of `choice` that differ in the segment size and the number of
   /// lanes. Segments are the pieces in which data is pipelined; lanes are concurrent parts of a
-  /// call. Tries no segments and each power of two as the segment size in bytes, and 1, 2, 4, ...
-  /// lanes. All variants keep a segment size or a number of lanes in `choice` that is not 0.
+  /// call. The segment sizes are 0 (no segments) and powers of two, in bytes. The numbers of lanes
+  /// are 1, 2, 4, and so on. If `choice` has a segment size that is not 0, all variants have this
+  /// segment size. If it has a number of lanes that is not 0, all variants have this number.
   template <class Consider>
   void for_each_segmentation(const cost_model& model, algorithm_choice choice,
                              const Consider& consider) const {

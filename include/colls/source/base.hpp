@@ -3,8 +3,8 @@
 #pragma once
 
 // source/base: a part of source.hpp for programs that define COLLS_SEPARATE_COMPILATION. The one
-// source file that includes this header compiles the errors, the log, the tag matcher and the most
-// common reductions.
+// source file that includes this header compiles the most common reductions and the functions of
+// the error class, the log and the tag matcher.
 
 #include <colls/reduction/erased_reduction.hpp>
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// circulant: communication patterns on the circulant graph. Data needs ceil(log2 p) rounds to reach
-// all p ranks, even if p is not a power of two.
+// circulant: communication patterns on the circulant graph. In these patterns, data reaches all p
+// ranks in ceil(log2 p) rounds, even if p is not a power of two.
 
 #include <colls/base/pattern.hpp>
 
@@ -12,11 +12,13 @@
 namespace colls::pattern {
 
 /// The circulant graph of Träff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms"
-/// (2024). Block i of a rank's vector belongs to the rank that is i steps ahead in the circle of
-/// ranks. A reduce-scatter runs the rounds in ascending order: in each round a rank sends the
-/// blocks `sent` to `dest`, receives blocks from `source` and adds them to the blocks `kept`. An
-/// all-gather runs the rounds in descending order: in each round a rank receives from `dest` and
-/// sends to `source`.
+/// (2024). Block i of a rank's vector belongs to the rank that is i steps ahead on the ring of
+/// ranks.
+///
+/// A reduce-scatter runs the rounds in ascending order. In each round, a rank sends the blocks
+/// `sent` to the rank `dest`. It receives blocks from the rank `source` and adds them to its blocks
+/// `kept`. An all-gather runs the rounds in descending order. In each round, a rank sends the
+/// blocks `kept` to the rank `source` and receives the blocks `sent` from the rank `dest`.
 struct circulant {
   int rank;
   int size;
@@ -25,8 +27,8 @@ struct circulant {
   constexpr circulant(int my_rank, int ranks)
       : rank(my_rank), size(ranks), rounds(doubling_rounds(ranks)) {}
 
-  /// Returns ceil(size / 2^round). This is the number of blocks for which this rank holds partial
-  /// sums before this round of a reduce-scatter.
+  /// Returns ceil(size / 2^round). When this round of a reduce-scatter begins, this rank holds
+  /// partial sums for this number of blocks.
   constexpr int level(int round) const { return ((size - 1) >> round) + 1; }
   constexpr int skip(int round) const { return level(round + 1); }
   constexpr int dest(int round) const { return shifted_rank(rank, skip(round), size); }
@@ -37,16 +39,20 @@ struct circulant {
 
 /// A broadcast of blocks from a root over the circulant graph, as in Träff, "Optimal broadcast
 /// schedules in logarithmic time" (2024). The broadcast takes blocks - 1 + ceil(log2 size) rounds.
-/// In each round a rank sends at most one block and receives at most one block. No rank receives a
-/// block twice.
+/// In each round a rank sends at most one block and receives at most one block. No rank receives
+/// the same block twice.
 ///
-/// A skip is a distance between two ranks that exchange blocks. The rounds use L = ceil(log2 size)
-/// skips in turn. If a rank receives block b in a round, the rank receives block b + L after L more
-/// rounds. Therefore L numbers, the arrivals, describe all blocks that the rank receives. A
-/// negative number means that no block is sent. A number greater than that of the last block stands
-/// for the last block, unless the rank has already received the last block. To find out which
-/// blocks to send, a rank also computes the arrivals of the L ranks to which it sends. This takes
-/// O(L^2) time in all.
+/// A skip is a distance between two ranks that exchange blocks. There are L = ceil(log2 size)
+/// skips, and the rounds use them cyclically, one skip per round. If a rank receives block b in a
+/// round, it receives block b + L in the round that comes L rounds later. Therefore L block
+/// numbers, one for each skip, determine all blocks that the rank receives. These numbers are the
+/// arrivals of the rank. If the block number for a round is negative, the rank receives no block in
+/// this round. If the block number exceeds that of the last block, the rank receives the last
+/// block, unless it already has that block.
+///
+/// A rank computes its own arrivals. It also computes the arrivals of the L ranks to which it
+/// sends, because these determine the blocks that it sends. All these computations together take
+/// O(L^2) time.
 class circulant_broadcast {
  public:
   int rounds;
@@ -121,22 +127,25 @@ class circulant_broadcast {
     return all;
   }
 
-  /// A search for paths from the root toward the rank `goal`. A path is a sequence of skips, whose
-  /// partial sums are the ranks through which a block passes. The search visits the ranks that are
-  /// closest to the goal first. The k-th path must end at a rank that lies at least the k-th skip
-  /// before the goal. The index of the smallest skip of this path is the k-th arrival. Later paths
-  /// do not use that skip.
+  /// A search for the data from which the arrivals of one rank are computed. A position is a number
+  /// of steps ahead of the root on the ring of ranks. Positions continue after one lap of the ring,
+  /// so that position `size` is the root again. The member `goal` is the position of the rank on
+  /// the second lap. A path is a sequence of skips that begins at position 0.
+  ///
+  /// For each k in ascending order, the search finds a path that ends at least `skip(k)` steps
+  /// before the goal. It stores the index of the smallest skip of the path in `result.block[k]`.
+  /// The paths for greater k end farther from the goal and do not use that skip.
   struct search {
     const circulant_broadcast& graph;
     int goal;
-    int limit;  // the search has finished with this rank and all later ranks
+    int limit;  // the search has finished with this position and all later ones
     arrivals& result;
     int k = 0;
     std::uint64_t used = 0;
 
-    /// Returns the only arrival of the rank `relative` that is not negative. It is the index of the
-    /// smallest skip on the path from the root to this rank that takes the longest possible skips
-    /// first. Marks this skip as used.
+    /// Returns the index of the smallest skip on a path from the root to the position `relative`,
+    /// and marks this skip as used. Each step of this path is the longest possible skip. The
+    /// returned index is the only arrival of the rank that is not negative.
     constexpr int find_own(int relative) {
       int smallest = graph.period_;
       for (int e = graph.period_; e-- > 0 && relative > 0;) {
@@ -148,7 +157,8 @@ class circulant_broadcast {
       return smallest;
     }
 
-    /// Visits the ranks that can be reached from `position` by skips with indices up to `longest`.
+    /// Searches the paths that continue from `position` with skips whose indices are at most
+    /// `longest`.
     constexpr void search_from(int position, int longest) {
       for (int e = longest; e >= 0; --e) {
         if ((used >> e & 1) != 0) continue;

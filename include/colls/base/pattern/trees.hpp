@@ -11,15 +11,17 @@
 namespace colls::pattern {
 
 /// A k-nomial tree, where k is the radix. With radix 2 it is a binomial tree. A relative rank is
-/// the distance of a rank from the root, modulo the number of ranks. The parent of the relative
-/// rank r is r with its lowest non-zero digit in base k set to 0. The subtree of r therefore
-/// consists of the relative ranks r, r + 1, ..., r + subtree - 1. In this list, r is followed by
-/// the subtrees of its children 0, 1, ... in this order. Only the last of these subtrees can have
-/// fewer ranks than the one before.
+/// the distance of a rank from the root, modulo the number of ranks. The root has the relative rank
+/// 0. The parent of any other relative rank r is the number that results if the lowest non-zero
+/// digit of r in base k is set to 0. The subtree of r therefore consists of the relative ranks r,
+/// r + 1, ..., r + subtree - 1. The first of these is r itself. The subtrees of its children 0, 1,
+/// ... follow in this order. Each of these subtrees, except perhaps the last, has at least as many
+/// ranks as the one before it.
 ///
-/// Data that is gathered in the order of relative ranks is contiguous in each subtree. A reduction
-/// with the operation (+) computes own (+) child 0 (+) child 1 (+) ..., which is rank order if the
-/// root is rank 0. A broadcast sends to the last child first.
+/// If data is gathered in the order of relative ranks, the data of each subtree is contiguous. A
+/// reduction with the operation (+) computes own (+) child 0 (+) child 1 (+) ... at each rank. If
+/// the root is rank 0, the reduction therefore combines the inputs in rank order. A broadcast sends
+/// to the last child first.
 class knomial_tree {
  public:
   int relative;
@@ -29,8 +31,9 @@ class knomial_tree {
 
   constexpr knomial_tree(int rank, int size, int root, int radix)
       : relative(shifted_rank(rank, -root, size)), size_(size), root_(root), radix_(radix) {
-    // A child differs from its parent in one digit, which lies below the lowest non-zero digit of
-    // the parent. A child of the root can differ from the root in any one digit.
+    // The loop sets `unit` to the place value of the lowest non-zero digit of `relative`. On the
+    // root, which has no such digit, `unit` ends at `size` or above. A child of this rank has the
+    // digits of this rank, except that one digit at a place below `unit` is not 0.
     std::int64_t unit = 1;
     while (unit < size && relative / unit % radix == 0) unit *= radix;
     if (relative != 0) {
@@ -65,9 +68,10 @@ class knomial_tree {
   int radix_;
 };
 
-/// A node of a binary tree whose in-order traversal visits the relative ranks in ascending order.
-/// At each node a reduction with the operation (+) therefore computes left (+) own (+) right. The
-/// value -1 means that there is no such rank.
+/// A node of a binary tree of ranks. The members are the ranks of the parent, the left child and
+/// the right child. A member is -1 if that node does not exist. A reduction with the
+/// operation (+) computes left (+) own (+) right at each node. In the trees of `chain_to_root` and
+/// `double_tree`, it therefore combines the inputs in circular rank order.
 struct in_order_node {
   int parent;
   int left;
@@ -76,16 +80,19 @@ struct in_order_node {
   friend constexpr bool operator==(const in_order_node&, const in_order_node&) = default;
 };
 
-/// Returns the node of `rank` in the chain root, root + 1, ..., modulo `size`. The left child of a
-/// rank is the next rank of the chain.
+/// Returns the node of `rank` in a chain that begins at the root. The chain contains the ranks
+/// root, root + 1, ..., root + size - 1, modulo `size`. The left child of a rank is the next rank
+/// of the chain.
 constexpr in_order_node chain_from_root(int rank, int size, int root) {
   const ring circle(rank, size);
   return {rank == root ? -1 : circle.prev, circle.next == root ? -1 : circle.next, -1};
 }
 
-/// Returns the node of `rank` in the chain root + 1, root + 2, ..., root, modulo `size`. If
-/// `in_order` is true, there are two chains instead, 0, 1, ..., root and size - 1, size - 2, ...,
-/// root, which meet at the root.
+/// Returns the node of `rank` in a tree that consists of one or two chains. Each chain ends at the
+/// root, and the parent of a rank is the next rank of its chain. If `in_order` is false, there is
+/// one chain: root + 1, root + 2, ..., root, modulo `size`. If `in_order` is true, there are two
+/// chains: 0, 1, ..., root and size - 1, size - 2, ..., root. With two chains, a reduction combines
+/// the inputs in rank order from 0 to size - 1.
 constexpr in_order_node chain_to_root(int rank, int size, int root, bool in_order) {
   const ring circle(rank, size);
   if (!in_order) {
@@ -100,10 +107,12 @@ constexpr in_order_node chain_to_root(int rank, int size, int root, bool in_orde
 
 /// Two binary trees with the same root, as in Sanders, Speck, Träff, "Two-tree algorithms for full
 /// bandwidth broadcast, reduction and scan" (2009). Each tree carries half of the data. Only the
-/// root has children in both trees. The relative rank r has the label r in the first tree and the
-/// label r - 1 in the second. The labels 1, 2, ... form a tree in which the height of a label is
-/// the number of its trailing zero bits, so that odd labels are leaves. The labels 0 and -1 form a
-/// chain above the top of this tree.
+/// root has children in both trees.
+///
+/// The rank that is r steps ahead of the root has the label r in the first tree and the label r - 1
+/// in the second tree. The positive labels form a subtree, in which the height of a label is the
+/// number of its trailing zero bits. Odd labels are therefore leaves. The top of this subtree is
+/// the child of label 0. In the second tree, label 0 is the child of label -1, which is the root.
 struct double_tree {
   in_order_node first;
   in_order_node second;

@@ -17,8 +17,8 @@ class completion_barriers;
 /// arriver releases it.
 class completion_barrier {
  public:
-  /// Prepares an arrival. The rank arrives when `start` is called. The last arriver can access
-  /// `data` by `for_each_other`.
+  /// Prepares the arrival of a rank at a barrier. The rank arrives when `start` is called. `data`
+  /// is a pointer for the last arriver, which gets it from `for_each_other`.
   completion_barrier(completion_barriers& barriers, tag_matcher& matcher, std::uint16_t lane,
                      void* data, operation_record& record)
       : barriers_(barriers),
@@ -40,16 +40,16 @@ class completion_barrier {
 
   /// Returns whether this rank is the last arriver.
   bool is_last() const { return arrivals_ == record_.communicator->size(); }
-  /// Calls `callback(rank, data)` for each other rank, with the `data` of that rank. May be called
-  /// only by the last arriver.
+  /// Calls `callback(rank, data)` for each other rank. `data` is the pointer that the other rank
+  /// has passed to the constructor. Only the last arriver may call this function.
   template <class Callback>
   void for_each_other(const Callback& callback) const {
     for (const completion_barrier* other = previous_; other != nullptr; other = other->previous_) {
       callback(other->rank_, other->data_);
     }
   }
-  /// Releases the other ranks. Without this call, they wait until the communicator is revoked. May
-  /// be called only by the last arriver.
+  /// Releases the other ranks. Without this call, they wait until the communicator is revoked. Only
+  /// the last arriver may call this function.
   inline void release();
 
  private:
@@ -74,8 +74,8 @@ class completion_barrier {
   tag_matcher& matcher_;
   operation_record& record_;
   void* data_;
-  // The next four members are copies from the record, so that ranks that arrive later need not
-  // access the record of this rank.
+  // `sequence_`, `hash_`, `communicator_` and `rank_` are copies of values in `record_`. The ranks
+  // that arrive later read these copies, so they need not access the record of this rank.
   std::uint64_t sequence_;
   std::uint64_t hash_;
   std::uint32_t communicator_;
@@ -91,11 +91,12 @@ class completion_barrier {
 /// All barriers of a world at which ranks are waiting.
 class completion_barriers {
  public:
-  /// Adds the matcher of the next rank. Must be called once for each rank of the world, in order.
+  /// Adds `matcher`, the tag matcher of the next rank. Must be called once for each rank of the
+  /// world, in rank order.
   void add_rank(tag_matcher& matcher) { ranks_.push_back(&matcher); }
 
-  /// Completes, with the error `ec`, the operations of one rank that wait at barriers of a
-  /// communicator. `comm` is that rank's own object for the communicator.
+  /// Stops one rank from waiting at the barriers of a communicator. Its operations that wait at
+  /// these barriers complete with the error `ec`. `comm` is the communicator's state on that rank.
   void fail(const communicator_state& comm, errc ec) {
     for (std::size_t i = last_arrivers_.size(); i-- > 0;) {
       const auto is_of_comm = [&](const completion_barrier& arrival) {
@@ -107,8 +108,9 @@ class completion_barriers {
       waiting->finish(ec);
     }
   }
-  /// Returns the world rank of a rank that waits at a barrier and whose call has the communicator
-  /// and sequence number of `call`, but is a different call. Returns -1 if there is no such rank.
+  /// Returns the world rank of a rank that waits at a barrier in a call that does not match `call`.
+  /// Such a call has the communicator and the sequence number of `call`, but another fingerprint.
+  /// Returns -1 if no rank waits in such a call.
   int find_mismatched_rank(const operation_record& call) const {
     for (const completion_barrier* const arrival : last_arrivers_) {
       const operation_record& other = arrival->record_;
@@ -119,8 +121,9 @@ class completion_barriers {
     }
     return -1;
   }
-  /// Returns the world ranks of the ranks that have not arrived at the barriers at which the
-  /// operation `waiting` waits.
+  /// Returns the world ranks of the ranks for which the operation `waiting` waits. `waiting` may
+  /// wait at several barriers. A rank is listed once for each of these barriers at which it has not
+  /// arrived.
   std::vector<int> missing_ranks(const operation_record& waiting) const {
     const communicator_state& comm = *waiting.communicator;
     std::vector<int> ranks;
@@ -142,10 +145,10 @@ class completion_barriers {
  private:
   friend completion_barrier;
 
-  /// Adds an arriver to its barrier. Returns true if the arriver need not wait, because it is the
-  /// last one or because its operation has failed. When the last rank arrives, the other arrivers
-  /// stay in `last_arrivers_`, so that a revocation of the communicator can still end their
-  /// operations.
+  /// Records that the rank `arriver` has arrived at its barrier. Returns true if the rank need not
+  /// wait. In this case, either it is the last arriver or its operation has failed. When the last
+  /// rank arrives, the waiting ranks stay in `last_arrivers_`. A revocation of the communicator can
+  /// therefore still end their operations before the last arriver releases them.
   bool add(completion_barrier& arriver) {
     const auto barrier = find_barrier(arriver);
     if (barrier != last_arrivers_.end()) {
@@ -187,15 +190,20 @@ class completion_barriers {
     for (; arriver != nullptr; arriver = arriver->previous_) arriver->finish({});
   }
 
-  /// Checks that the rank below `arriver` can still arrive at this barrier. The rank below is the
-  /// previous rank of the communicator, or the last rank if `arriver` is rank 0. Called before
-  /// `arriver` waits. Returns false if the rank below has left the communicator, or is in a
-  /// different call with the same sequence number. In these cases the communicator is revoked. If
-  /// the rank below has not begun its call yet, returns true. That rank itself looks for a mismatch
-  /// if its call waits for a message (see `find_mismatched_rank`). Every arriver checks the rank
-  /// below it, so together they check all ranks. The check is skipped if the rank below is
-  /// `last_arriver`, the latest arriver before `arriver`. This is the usual case, because ranks
-  /// mostly arrive in rank order.
+  /// Returns whether the rank below `arriver` can still arrive at this barrier. The rank below is
+  /// the previous rank of the communicator, or the last rank if `arriver` is rank 0. Called before
+  /// `arriver` waits. Each waiting rank has checked the rank below it, so together the ranks check
+  /// all ranks.
+  ///
+  /// Returns false if, for example, the rank below has left the communicator or has made a
+  /// different call with the same sequence number. In these two cases, `tag_matcher::inspect`
+  /// normally revokes the communicator. Returns true if the rank below has not made its call yet.
+  /// If that rank makes a different call later, it detects the mismatch itself (see `add` and
+  /// `find_mismatched_rank`).
+  ///
+  /// `last_arriver` is the rank that arrived at this barrier just before `arriver`, or null. If it
+  /// is the rank below, no check is needed. This is the usual case, because ranks mostly arrive in
+  /// rank order.
   bool check_rank_below(const completion_barrier& arriver,
                         const completion_barrier* last_arriver) const {
     const communicator_state& comm = *arriver.record_.communicator;

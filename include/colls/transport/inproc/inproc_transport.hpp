@@ -21,9 +21,11 @@ namespace colls {
 class inproc_world;
 
 /// One rank of an `inproc_world`. As soon as both the send and the receive of a message have
-/// started, the message is copied once, or reduced directly from the sender's buffer. If no receive
-/// is posted for a point-to-point message of up to `eager_limit` bytes, the message is copied to an
-/// intermediate buffer, so that its sender need not wait.
+/// started, the transport copies the message from the send buffer to the receive buffer. If the
+/// receive reduces the message, the reduction reads the send buffer directly. If no receive has
+/// been posted for a point-to-point message of up to `eager_limit` bytes, the transport copies the
+/// message to an intermediate buffer, so that the sender need not wait. `eager_window` limits the
+/// total size of these copies.
 class inproc_transport final : failure_hooks {
  public:
   static constexpr bool consumes = true;
@@ -99,8 +101,9 @@ class inproc_transport final : failure_hooks {
   recv_operation recv(const message_key& source, mutable_bytes bytes, operation_record& record) {
     return {*this, source, bytes, record};
   }
-  /// Returns an operation that arrives at the barrier of all ranks of the communicator. Each lane
-  /// (concurrent part) of the call has a barrier of its own.
+  /// Returns an operation by which this rank arrives at a barrier of all ranks of the communicator.
+  /// Each lane (concurrent part) of the call has a barrier of its own. `data` is a pointer for the
+  /// rank that arrives last.
   inline inproc::completion_barrier arrive(std::uint16_t lane, void* data,
                                            operation_record& record);
 
@@ -182,8 +185,8 @@ class inproc_world {
     // All ranks run on this thread, and none of them can continue. Only an expired deadline or a
     // device can therefore cause progress. The sweep checks the deadlines.
     sweep();
-    // The thread does not sleep while it waits for a device, because the device cannot wake it and
-    // a sleep takes longer than many kernels.
+    // A device cannot wake this thread, and many kernels complete in less time than a sleep takes.
+    // The thread therefore does not sleep while it waits for a device.
     if (!queue_.empty() || queue_.is_watching()) return;
     const timespec duration{0, milliseconds};
     ::nanosleep(&duration, nullptr);
@@ -223,7 +226,9 @@ inline bool inproc_transport::start(send_operation& send) {
     return true;
   }
   if (!peer.matcher_.inspect(send.key, send.hash)) {
-    // The peer refuses the message, so the communicator is revoked by now, on this rank as well.
+    // When `inspect` refuses a message, it normally revokes the communicator on this rank as well.
+    // It does not do so if the peer has left the communicator but had entered this collective
+    // before. The send then fails with `errc::mismatch`.
     send.ec_ = send.record_.communicator->failed() ? send.record_.communicator->reason().code
                                                    : errc::mismatch;
     return true;
@@ -266,8 +271,8 @@ inline bool inproc_transport::start(posted_receive& receive) {
     if (!receive.ec) receive.accept(copy.bytes(), copy.size, copy.key.peer);
     copy.drop();
   } else {
-    // The send must leave the list of waiting sends first, because the check or a reduction may
-    // revoke the communicator, and a revocation fails all sends in the list.
+    // `check`, or a reduction that `accept` runs, may revoke the communicator. A revocation fails
+    // all sends in the list of waiting sends. This send must therefore leave the list first.
     auto& send = static_cast<send_operation&>(*message);
     send.net_.remove_waiting(send);
     receive.ec = matcher_.check(receive, send.key.peer, send.size, send.hash);
@@ -278,9 +283,10 @@ inline bool inproc_transport::start(posted_receive& receive) {
   return true;
 }
 
-// Begins a dispute if another rank waits at a barrier of a mismatched call. Called when this rank
-// begins to wait for a message. Without this check, this rank could wait forever, because a rank
-// that waits at a barrier sends no message.
+// Called when a send or a receive of this rank begins to wait. If another rank waits at a barrier
+// in a different call with the same sequence number, begins a dispute, which revokes the
+// communicator. Without this check, this rank could wait forever, because a rank that waits at a
+// barrier neither sends nor receives messages.
 inline void inproc_transport::check_barriers(const message_key& key,
                                              const operation_record& record) {
   if (key.is_point_to_point()) return;

@@ -32,22 +32,24 @@ namespace colls::interprocess {
 /// The interface through which a connection reports events to its transport.
 class connection_owner {
  public:
-  /// Called when a frame has arrived. If the frame is a control frame, `payload` points to its
-  /// payload. The payload of a message is read after this call, to the destination that the owner
-  /// sets by `connection::deliver_to`.
+  /// Called when the connection has read the header of a frame. If the frame is a control frame,
+  /// `payload` points to its payload, which is complete. If the frame is a message, the connection
+  /// reads the payload after this call. The owner may set the destination of the payload with
+  /// `connection::deliver_to`.
   virtual void received(connection& conn, const header& frame, const std::byte* payload) = 0;
-  /// Called before the connection takes its next frame. The owner may receive that frame by calling
-  /// `connection::try_receive`, and returns whether it has received the frame.
+  /// Called before the connection processes an arriving frame. The owner may receive the frame by
+  /// calling `connection::try_receive`, and must then return true. If the owner returns false, the
+  /// connection processes the frame and calls `received`.
   virtual bool take_next(connection& conn) = 0;
-  /// Called when the connection has ended. `reason.code` is `errc::closed` if the peer had sent a
-  /// goodbye.
+  /// Called when the connection ends. If the peer has sent a goodbye and then closed its end,
+  /// `reason.code` is `errc::closed`.
   virtual void lost(connection& conn, const failure& reason) = 0;
   /// Called when the peer has passed the descriptor of its shared heap. `heap` is empty if this
   /// process could not receive the descriptor.
   virtual void heap_received(connection& conn, detail::descriptor heap) = 0;
   virtual tag_matcher& matching() = 0;
-  /// Returns whether the store (the key-value store of the world) has reported a failure that this
-  /// rank has not read yet.
+  /// Returns whether the store, which is the key-value service of the job, has sent data that this
+  /// rank has not read yet. Such data may report a failure.
   virtual bool has_unread_failures() const { return false; }
 
  protected:
@@ -75,13 +77,13 @@ class connection final : public engine::watcher {
   bool has_ended() const { return ended_; }
   bool is_idle() const { return send_queue_.empty(); }
   bool has_control() const { return send_queue_.has_control(); }
-  /// Returns whether a message is being read, or frames are still to be written, or sends wait for
-  /// a CTS.
+  /// Returns whether this connection is in the middle of reading a message, has frames to write, or
+  /// has sends that wait for a CTS.
   bool is_busy() const { return target_.left() > 0 || !is_idle() || flow.any_pending(); }
   std::string address() const { return address_; }
   void set_address(std::string text) { address_ = std::move(text); }
 
-  // The connector keeps the following state here.
+  // The connector uses the following members while it opens or probes this connection.
   bool is_dialing = false;
   bool is_accepted = false;   // the peer's dial was accepted, and the connection is about to open
   bool is_half_open = false;  // the peer may have opened its end already
@@ -90,29 +92,30 @@ class connection final : public engine::watcher {
   int local_refusals = 0;              // how often the peer's local socket refused this rank
   time_point congested_since = never;  // the time at which the peer's local socket became congested
 
-  // The window manager keeps the following state here.
+  // The next four members describe which memory of one rank the other rank can access directly.
   bool peer_maps_heap = false;     // the peer has mapped this rank's shared heap
   bool peer_reads_memory = false;  // the peer reads exposed private memory of this rank by CMA
   bool reads_peer_memory = false;  // this rank may read private memory of the peer by CMA
   std::unique_ptr<shm::shared_heap_view> peer_heap;
   flow_control flow;
 
-  /// Opens the connection on `socket`, which is authenticated, and writes the queued frames. If
-  /// `ring` is not null, frames go through the ring buffer. `checks` enables checksums of frames on
-  /// the socket. A ring buffer has checksums of its own.
+  /// Opens the connection on `socket`, which must be authenticated. Writes the queued frames. If
+  /// `ring` is not null, frames go through this ring buffer instead of the socket. `checks` enables
+  /// checksums of frames on the socket. A ring buffer has its own checksums.
   void open(detail::descriptor socket, std::unique_ptr<shm::ring_buffer> ring = nullptr,
             bool checks = false);
 
-  /// Queues a send, and writes as many queued frames as possible. Returns true if the whole send
-  /// was written; the completion of the send is then not posted.
+  /// Queues a send, and writes as many queued frames as possible. Returns true if all of the send
+  /// was written. In that case, the send is complete, and its completion is never posted.
   bool enqueue(posted_send& send) {
     send.conn = this;
     if (!send_queue_.push(send) || !is_open()) return false;
     return send_queue_.ends_at_once(send, [this] { flush(); });
   }
 
-  /// Queues a send, or only its RTS if `rts_only` is true, behind all queued sends, so that
-  /// messages with the same key stay in order. Writes nothing; the next flush writes the send.
+  /// Queues a send. If `rts_only` is true, queues only the RTS of the send. Messages with the same
+  /// key stay in order, because new sends go to the end of the queue. Writes nothing. The next call
+  /// of `flush` writes the queued frames.
   void queue(posted_send& send, bool rts_only) {
     send.conn = this;
     send_queue_.push(send, rts_only);
@@ -125,8 +128,8 @@ class connection final : public engine::watcher {
   bool supports_try_receive(std::size_t size) const {
     return is_readable() && (ring_ != nullptr || size <= socket_frames::max_try_receive);
   }
-  /// Sends an eager message at once and returns true. If this is not possible, does nothing and
-  /// returns false.
+  /// Tries to send an eager message at once. Returns false and sends nothing if the connection is
+  /// not open, if other frames or sends must go first, or if there is not enough credit or space.
   bool try_send(const header& frame, const_bytes message) {
     if (!is_readable() || !is_idle() || flow.any_pending()) return false;
     if (!ring_) return try_send_by_socket(frame, message);
@@ -189,8 +192,8 @@ class connection final : public engine::watcher {
     if (!send_queue_.withdraw(send)) abort();
   }
 
-  /// Counts an eager message of `size` bytes as consumed. Returns credit to the peer once enough
-  /// credit has accumulated.
+  /// Counts an eager message of `size` bytes as consumed. When the consumed messages add up to
+  /// enough credit, queues a frame that gives this credit back to the peer.
   void consumed(std::size_t size) {
     if (const std::size_t bytes = flow.consumed(size)) {
       header frame;
@@ -201,7 +204,8 @@ class connection final : public engine::watcher {
     }
   }
 
-  /// Calls `visit(send)` for every send that is queued or waits for a CTS or for other sends.
+  /// Calls `visit(send)` for every send that is queued, waits for a CTS, or waits for other sends
+  /// with the same key.
   template <class Visit>
   void each_send(Visit visit) {
     flow.for_each(visit);
@@ -217,10 +221,10 @@ class connection final : public engine::watcher {
     });
     if (!send_queue_.fail(ec, matches)) abort();
   }
-  /// Returns whether a message for the operation `record` is being read.
+  /// Returns whether this connection is reading a payload for a receive of the operation `record`.
   bool is_receiving(const operation_record& record) const { return target_.is_for(record); }
-  /// If a message is being read for a receive, and `matches(receive)` returns true, fails that
-  /// receive with the error `ec`.
+  /// Fails the receive for which this connection is reading a payload, with the error `ec`. Does
+  /// nothing if there is no such receive, or if `matches(receive)` returns false.
   template <class Predicate>
   void fail_receive(std::error_code ec, Predicate matches) {
     target_.fail(ec, matches);
@@ -230,15 +234,15 @@ class connection final : public engine::watcher {
   /// destination is discarded.
   void deliver_to(posted_receive& receive) { target_.deliver_to(receive, uses_shared_memory()); }
   void deliver_to(unexpected_frame& message) { target_.deliver_to(message); }
-  /// Pairs `receive` with `message`, of which a part has not arrived yet. Completes `receive` when
-  /// all of `message` has arrived.
+  /// Pairs `receive` with `message`, which has only partly arrived. When the rest of `message`
+  /// arrives, the connection completes `receive`.
   void complete_later(unexpected_frame& message, posted_receive& receive) {
     target_.complete_later(message, receive);
   }
   void forget(unexpected_frame& message) { target_.forget(message); }
 
-  /// Sets whether epoll reports arriving bytes. If `enabled` is false, the caller must call `pump`
-  /// at each poll.
+  /// Sets whether epoll reports bytes that arrive on the socket. If `enabled` is false, the caller
+  /// must regularly call `pump`, which reads such bytes without a report.
   void set_read_events(bool enabled) {
     read_events_enabled_ = enabled;
     update_events();
@@ -254,7 +258,8 @@ class connection final : public engine::watcher {
     return moved;
   }
 
-  /// Reads the frames that have arrived. Returns false if there was nothing to do.
+  /// Reads frames that have arrived. If frames go through shared memory, also writes queued frames.
+  /// Returns whether there was any progress.
   bool pump() {
     if (ring_) return pump_ring();
     const auto is_taken = [this] { return owner_.take_next(*this); };
@@ -287,18 +292,19 @@ class connection final : public engine::watcher {
   /// Returns whether frames go through shared memory. In that case, epoll does not report arriving
   /// frames.
   bool uses_shared_memory() const { return ring_ != nullptr; }
-  /// Wakes the peer if it sleeps and this rank has written to or read from the ring buffer. Called
-  /// only before the thread turns to other work, and not after each write, because the check needs
-  /// a memory fence, which is slow.
+  /// Wakes the peer if the peer sleeps and this rank has written a frame to the ring buffer, or
+  /// released space in it, since the last call. The check needs a memory fence, which is slow. This
+  /// rank therefore calls this function once after several reads and writes, not after each one.
   void wake_peer() {
     if (is_open() && ring_->take_wake_request()) {
-      // Errors are ignored. Either the peer is gone, or the socket is full. In the second case, the
-      // bytes that are already in the socket wake the peer.
+      // An error does not matter here. Either the peer has closed the connection, or the socket is
+      // full. If the socket is full, the bytes that it already holds wake the peer.
       (void)::send(socket_.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
   }
-  /// Asks the peer to wake this thread, which is about to sleep. Returns false if there is already
-  /// work to do.
+  /// Prepares this connection for a sleep of this thread. Asks the peer to wake this thread, writes
+  /// queued frames, and wakes the peer if necessary. Returns false if a frame has arrived or was
+  /// written. This thread must then not sleep.
   bool arm() {
     if (!is_open()) return true;
     const bool nothing_arrived = ring_->request_wake();
@@ -319,30 +325,31 @@ class connection final : public engine::watcher {
   /// memory.
   bool has_peer_exited() const;
 
-  /// Ends the connection because this rank has no memory, or because the peer has left too many
-  /// frames unread. In both cases a partly written frame cannot be completed. The owner is told
-  /// from the run queue, after this call has returned, because the caller may be a destructor or
-  /// may be iterating over a list.
+  /// Ends the connection. Called when this rank has no more memory, or when the peer has left too
+  /// many frames unread. In both cases, this rank may be unable to complete a frame that it has
+  /// partly written. The caller may be a destructor or be iterating over a list, so `abort` does
+  /// not call `connection_owner::lost` itself. Instead, it posts a completion, which calls `lost`
+  /// after `abort` has returned.
   void abort();
-  /// If the connection was aborted and the owner has not been told yet, tells the owner at once.
-  /// Called when an operation needs the connection.
+  /// Calls `connection_owner::lost` now if `abort` has posted a completion that has not run yet.
+  /// Called before the transport looks up why an operation on this connection must fail.
   void report_if_aborted();
-  /// Returns whether data is in flight and the peer's system has acknowledged nothing for 5 s. TCP
-  /// keep-alive cannot replace this check, because it does not probe a connection with data in
-  /// flight. Must be called at least once per second.
+  /// Returns whether this rank has data in flight and the peer's host has acknowledged nothing for
+  /// 5 s. TCP keep-alive cannot replace this check, because it sends no probes while data is in
+  /// flight. The caller must call this function at least once per second.
   bool is_silent(time_point now);
 
   void shut_writing() { (void)::shutdown(socket_.get(), SHUT_WR); }  // fails if the peer is gone
 
   void shut();
 
-  /// Ends the connection because of a system error. If `fault` is not null, ends the connection
-  /// because of the invalid frame that `fault` describes, and tells the peer.
+  /// Ends the connection. If `fault` is null, the reason is the error number `system_error`.
+  /// Otherwise, the reason is an invalid frame from the peer. `fault` then says what is wrong with
+  /// the frame, and this rank sends the reason to the peer.
   void fail(int system_error, const char* fault = nullptr);
 
  private:
-  /// The completion with which `abort` tells the owner of the connection that it was aborted. Runs
-  /// after `abort` has returned.
+  /// The completion that `abort` posts to the run queue. It calls `connection_owner::lost`.
   struct abort_report : completion {
     explicit abort_report(connection& aborted)
         : completion(
@@ -354,8 +361,8 @@ class connection final : public engine::watcher {
     connection& conn;
   };
 
-  // Takes back the credit that an eager send has spent, if none of the send has been written.
-  // Called when the send is withdrawn or fails.
+  // Refunds the credit that `send` has spent. Called if `send` is withdrawn or fails. Does nothing
+  // unless `send` is an eager send of which nothing has been written.
   void return_credit(const posted_send& send) {
     if (send.queued && send.written == 0 && !send.is_rts_only &&
         (send.frame.flags & flag::cleared) == 0) {
@@ -381,9 +388,9 @@ class connection final : public engine::watcher {
 
   void ready(std::uint32_t events) override;
 
-  // Sends a message through the socket. Copies and queues the bytes that the system does not accept
-  // at once. Returns false if nothing was sent, because there is no credit or the system accepts
-  // nothing.
+  // Tries to send a message through the socket. If the socket accepts only a part of the frame,
+  // queues a copy of the rest. Returns false and sends nothing if there is not enough credit or if
+  // the socket accepts no bytes.
   bool try_send_by_socket(const header& frame, const_bytes message) {
     if (!flow.spend(message.size)) return false;
     const std::size_t sent = in_.try_send(socket_.get(), frame, message);
@@ -447,22 +454,23 @@ class connection final : public engine::watcher {
   // Ends the connection because of an invalid frame, and tells the peer why.
   void refuse(const char* fault);
 
-  // Reads the socket of a connection through shared memory. This socket brings wake-ups, the
-  // descriptor of the peer's heap, and the end of file when the peer has closed its end. Before
-  // this function handles the end of file, it reads the frames that the peer has left in the ring
-  // buffer.
+  // Reads from the socket of a connection through shared memory. On this socket, the peer sends
+  // wake-ups and the descriptor of its shared heap. The function then reads frames from the ring
+  // buffer. If the peer has closed its end of the socket, the function reads all frames that remain
+  // in the ring buffer before it ends the connection.
   void read_wakeups();
 
-  // Passes the descriptor of the peer's shared heap to the owner. If there is no memory to map the
-  // heap, this rank does not use the heap.
+  // Passes the descriptor of the peer's shared heap to the owner, which maps the heap. If the owner
+  // throws `std::bad_alloc`, this rank does not use the heap.
   void receive_peer_heap(detail::descriptor heap);
 
   void handle_end_of_file();
 
-  // Returns whether this rank should read a report from the store before it tells the owner that
-  // the connection has ended. A peer that fails may have told the store the reason. This rank may
-  // not know the reason, because the last frames of the peer may be lost. Returns true for at most
-  // 100 ms. The caller then does nothing, and the next read of the socket finds the end again.
+  // Called when a read of the socket shows that the connection has ended. Returns whether this rank
+  // should first read a report from the store. The report may contain the reason why the peer has
+  // failed. This rank may not know the reason, because the last frames of the peer may be lost. If
+  // the function returns true, the caller does nothing, and the next read shows the end of the
+  // connection again. The function returns true for at most 100 ms.
   bool awaits_explanation();
 
   engine& engine_;
@@ -470,9 +478,9 @@ class connection final : public engine::watcher {
   int peer_;
   std::string address_;
   detail::descriptor socket_;
-  // The socket after this rank has ended the connection. The socket stays half closed while the
-  // peer may have frames to read or may access this rank's memory, and shows when the peer closes
-  // its end.
+  // The half-closed socket of a connection that this rank has ended. This rank keeps the socket if
+  // the peer may still have to read frames or may still access this rank's memory. The socket shows
+  // when the peer has closed its end.
   detail::fork_guarded_socket half_closed_socket_;
   std::uint32_t events_ = 0;
   bool read_events_enabled_ = true;

@@ -49,9 +49,9 @@ COLLS_ONCE bool connection::is_silent(time_point now) {
   const bool waits = is_open() && !ring_ && ::ioctl(socket_.get(), SIOCOUTQ, &unsent) == 0 &&
                      unsent > 0 &&
                      ::getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
-  // The time of the last ACK alone does not show whether the peer is silent. A peer that receives
-  // nothing may still retransmit its own data, in segments that count as ACKs but acknowledge no
-  // new data of this rank.
+  // The time of the last ACK does not suffice to detect a silent peer. A peer that receives nothing
+  // may still retransmit its own data. The kernel counts these segments as ACKs, although they
+  // acknowledge no new data of this rank. This function therefore also checks retransmissions.
   const bool unanswered = waits && info.tcpi_unacked > 0 && info.tcpi_retransmits > 0;
   if (!unanswered) {
     unanswered_since_ = never;
@@ -65,9 +65,10 @@ COLLS_ONCE bool connection::is_silent(time_point now) {
 COLLS_ONCE void connection::shut() {
   if (!socket_) return;
   engine_.unwatch(socket_.get(), *this);
-  // The socket is only half closed in two cases. If the peer maps this rank's heap, this rank needs
-  // the socket to see when the peer exits. After an invalid frame there may be unread data; closing
-  // the socket would then reset the connection, and the peer would lose frames of this rank.
+  // In two cases, this rank closes only its sending direction of the socket. If the peer maps this
+  // rank's heap, this rank needs the socket to see when the peer exits. If this rank has received
+  // an invalid frame, the socket may hold unread data. Closing the socket would then reset the
+  // connection, and the peer would lose frames that this rank has sent.
   if ((peer_maps_heap || refused_) && !peer_closed_) {
     (void)::shutdown(socket_.get(), SHUT_WR);  // fails if the peer is gone
     half_closed_socket_ = detail::fork_guarded_socket(std::move(socket_));
@@ -85,8 +86,8 @@ COLLS_ONCE void connection::fail(int system_error, const char* fault) {
 }
 
 COLLS_ONCE void connection::refuse(const char* fault) {
-  // The loss is reported while the connection can still send, because the owner responds by queuing
-  // frames that tell the peer why communicators fail.
+  // `report_lost` must come before the last flush. The owner responds to the report by queuing
+  // frames that tell the peer why communicators fail, and the last flush writes these frames.
   char message[120];
   std::snprintf(message, sizeof message, "on the connection from rank %d to rank %d: %s", peer_,
                 owner_.matching().rank(), fault);
@@ -123,11 +124,11 @@ COLLS_ONCE void connection::ready(std::uint32_t events) {
 }
 
 COLLS_ONCE void connection::read_wakeups() {
-  // The limit keeps a peer that writes without pause from blocking this thread. If bytes remain,
-  // epoll reports them again.
+  // The number of reads is limited, so that a peer that writes without pause cannot keep this
+  // thread in the loop. If bytes remain in the socket, epoll reports them again.
   constexpr int max_reads = 16;
-  // This number of pumps is enough to read all frames that a peer has left, because the ring buffer
-  // has `shm::slots` slots, and one pump reads up to 256 slots.
+  // Once the peer no longer writes, `max_pumps` calls of `pump_ring` empty the ring buffer. The
+  // ring buffer has `shm::slots` slots, and one call reads up to 256 of them.
   constexpr int max_pumps = static_cast<int>(shm::slots) / 256;
   char bytes[256];
   ssize_t got = 1;
@@ -136,8 +137,8 @@ COLLS_ONCE void connection::read_wakeups() {
     detail::descriptor passed;
     got = detail::receive_bytes_with_descriptor(socket_.get(), bytes, sizeof bytes, passed);
     system_error = got < 0 ? errno : 0;
-    // The byte '+' announces the descriptor of a shared heap. The byte arrives even if this process
-    // has no free descriptor and therefore cannot receive the heap.
+    // The peer sends the byte '+' together with the descriptor of its shared heap. If this process
+    // has reached its limit on open files, the byte arrives without the descriptor.
     const bool is_announced =
         got > 0 && std::memchr(bytes, '+', static_cast<std::size_t>(got)) != nullptr;
     if (passed || is_announced) receive_peer_heap(std::move(passed));

@@ -41,8 +41,9 @@ class connection_table {
     const auto found = all_.find(peer);
     return found == all_.end() ? nullptr : found->second.get();
   }
-  /// Opens the connection of this rank to itself over a socket pair. `out` sends through `out_end`,
-  /// and an internal connection receives through `in_end`.
+  /// Opens the connection of this rank to itself over a socket pair, whose ends are `out_end` and
+  /// `in_end`. `out` sends through `out_end`. A second connection object, which this function
+  /// creates, receives through `in_end`.
   void open_to_self(connection& out, detail::descriptor out_end, detail::descriptor in_end);
   /// Calls `visit(peer, connection)` for every connection.
   template <class Visit>
@@ -55,17 +56,19 @@ class connection_table {
   /// Opens a connection. If `ring` is null, frames go through the socket.
   void open(connection& conn, detail::descriptor socket, std::unique_ptr<shm::ring_buffer> ring);
 
-  /// Arranges that the connection is flushed at the end of the current poll, or of the next poll if
-  /// none is running. Does nothing if the connection has nothing to write.
+  /// Schedules a flush of the connection at the end of the current call of `poll`. If `poll` is not
+  /// running, schedules the flush at the end of the next call. Does nothing if the connection has
+  /// nothing to write.
   void flush_soon(connection& conn) {
     if (conn.is_idle()) return;
     if (std::find(to_flush_.begin(), to_flush_.end(), &conn) == to_flush_.end()) {
       to_flush_.push_back(&conn);
     }
   }
-  /// Reads and writes as much as possible. Returns whether any bytes moved. `receives` holds the
-  /// posted receives of this rank. `add_awaited(add)` must call `add(connection)` for each
-  /// connection from which this rank awaits a message for which it has posted no receive.
+  /// Reads from and writes to the connections as much as possible. Returns whether any bytes moved.
+  /// `receives` holds the posted receives of this rank. Some operations wait for messages for which
+  /// they have posted no receive. `add_awaited(add)` must call `add(connection)` for each
+  /// connection on which this rank waits for such a message.
   template <class AddAwaited>
   bool poll(match_queues& receives, const AddAwaited& add_awaited) {
     bool moved = false;
@@ -78,9 +81,11 @@ class connection_table {
 
   // ---- leaving the world
 
-  /// Writes as many queued frames as possible. Returns true if this function must be called again.
-  /// This is the case if frames are still queued. It is also the case if a peer may have opened its
-  /// end of a connection, because this rank must then send it a goodbye (the last frame of a rank).
+  /// Writes as many queued frames as possible. Returns true, and must be called again, in two
+  /// cases. In the first case, frames are still queued. In the second case, a peer may already have
+  /// opened its end of a connection while the end of this rank is not open yet. This rank must then
+  /// open its end, so that it can send the peer a goodbye (the last frame of a rank that leaves the
+  /// world).
   bool flush_all();
   void say_goodbye();
   void shut_writing();
@@ -99,8 +104,8 @@ class connection_table {
   void wake_peers() {
     for (connection* conn : shm_connections_) conn->wake_peer();
   }
-  /// Prepares the connections for this thread to sleep. Returns false if there is work already, so
-  /// that the thread must poll again and not sleep.
+  /// Prepares the connections to wake this thread, which is about to sleep. Returns false if there
+  /// is already work to do. In this case the thread must not sleep, but must poll again.
   bool arm() {
     bool armed = true;
     for (connection* conn : shm_connections_) armed &= conn->arm();
@@ -118,9 +123,10 @@ class connection_table {
   static constexpr std::size_t max_receives = 15;
   static constexpr std::size_t max_without_events = max_selected;
 
-  // Polls the sockets. A system call on a socket without data delays the other ranks on this core.
-  // If this rank waits for a few known connections, the function therefore polls only those, and
-  // polls all connections only at every eighth call.
+  // Polls the sockets. Reading a socket that has no data costs a system call, which delays the
+  // other ranks on this core. If this rank waits only for messages on a few known connections, this
+  // function therefore reads only these connections in most calls. It polls all connections in
+  // every eighth call.
   template <class AddAwaited>
   bool poll_sockets(match_queues& receives, const AddAwaited& add_awaited) {
     const bool many = socket_connections_.size() > max_selective;
@@ -152,8 +158,8 @@ class connection_table {
       connection& conn = *socket_connections_[i];
       if (conn.is_open()) moved |= conn.pump();
     }
-    // While this thread polls the sockets itself, it needs no epoll events. Each event would also
-    // delay the rank that sends the bytes.
+    // This thread reads the sockets directly, so epoll need not report the bytes that arrive. Each
+    // report would also delay the rank that sends the bytes.
     if (moved && read_events_ && engine_.spins_now() &&
         socket_connections_.size() <= max_without_events) {
       read_events_ = false;
@@ -161,7 +167,8 @@ class connection_table {
     }
     return moved;
   }
-  // Polls all sockets. If `dispatch` is true, also handles everything else that epoll reports.
+  // Polls all sockets. Also handles all other events that epoll reports if `dispatch` is true, if
+  // epoll reports the bytes that arrive on sockets, or if a socket has frames to write.
   bool poll_all(bool dispatch) {
     bool moved = false;
     if (!read_events_) {

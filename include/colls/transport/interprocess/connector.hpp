@@ -29,7 +29,7 @@ class connector final : authenticating_listener::handler {
     virtual void opened(connection& conn) = 0;
     /// Called when no connection to the peer can be opened. `reason.code` is `errc::peer_failed` if
     /// the peer has died, and `errc::closed` if the peer has left the world. Any other code means
-    /// that this rank cannot open a connection, which says nothing about the peer.
+    /// that this rank cannot open a connection for a reason of its own. The peer may be alive.
     virtual void unreachable(connection& conn, const failure& reason) = 0;
     /// Returns whether an operation of this rank waits for the peer.
     virtual bool is_needed(connection& conn) = 0;
@@ -42,14 +42,14 @@ class connector final : authenticating_listener::handler {
   connector(const connector&) = delete;
   connector& operator=(const connector&) = delete;
 
-  /// Returns the connection to a peer. Starts to open the connection if necessary, unless dialling
-  /// has been stopped.
+  /// Returns the connection to a peer. If necessary, starts to open the connection, but not after
+  /// `stop_dialing` has been called.
   connection& connect(int peer);
 
-  /// Starts a probe, which fails `conn` if the peer's host no longer answers. Called when the peer
-  /// has acknowledged nothing on `conn` for a while. The probe opens a second connection to the
-  /// peer. The peer's system accepts the second connection and answers keep-alive on it, even while
-  /// the peer is busy with a computation.
+  /// Starts a probe of the peer's host. If the host no longer answers, the probe ends `conn` with
+  /// an error. Called when the peer has acknowledged nothing on `conn` for a while. The probe opens
+  /// a second connection to the peer. Even while the peer is busy with a computation, the kernel of
+  /// its host accepts the second connection and answers keep-alive on it.
   void probe(connection& conn);
 
   /// Stops dialling. Dials that are already in progress may still succeed. Returns false if
@@ -78,21 +78,21 @@ class connector final : authenticating_listener::handler {
 
   // ---- dialling
 
-  // Dials until the connection opens or the peer seems to be dead. A peer whose system accepts
-  // connections counts as alive. If such a peer does not answer the handshake within the timeout of
+  // Dials until the connection opens or the peer seems to be dead. The peer counts as alive if its
+  // kernel accepts connections. If a live peer does not answer the handshake within the timeout of
   // operations, dials again as long as an operation needs the connection.
   task<> dial(connection& conn);
 
-  // Performs a probe. Connects to the peer's listener, shuts the new connection for writing, and
-  // waits until keep-alive fails or the peer drops the connection. A busy peer leaves the
-  // connection in the backlog of its listener. Once the peer has accepted the connection, the peer
-  // reads the end of the stream and drops the connection.
+  // Performs a probe (see `probe`). Connects to the peer's listener, shuts down the write side of
+  // the new connection, and waits until keep-alive fails or the peer closes the connection. While
+  // the peer is busy, the connection stays in the backlog of the peer's listener. Once the peer has
+  // accepted the connection, it reads the end of the stream and closes the connection.
   task<> probe_host(connection& conn);
-  // Returns whether `ec` means that the peer's host cannot be reached. Keep-alive reports such
-  // errors.
+  // Returns whether `ec` means that the peer's host cannot be reached. A socket reports such an
+  // error if keep-alive fails.
   static bool is_network_error(std::error_code ec);
-  // Returns whether `ec` means that the local system lacks a resource, which says nothing about the
-  // peer.
+  // Returns whether `ec` means that this process or this host lacks a resource. Such an error does
+  // not show whether the peer is alive.
   static bool is_local_shortage(std::error_code ec);
   bool is_on_this_host(int peer) const {
     return world_.node_of[static_cast<std::size_t>(peer)] == world_.node;
@@ -100,27 +100,29 @@ class connector final : authenticating_listener::handler {
   time_point handshake_deadline() const { return world_.cfg.timeout.after(engine_.now()); }
 
   // Dials the peer through its local socket, in order to share memory. Returns false if the caller
-  // must use TCP, because the peer is on another host or its local socket does not work. A local
-  // socket that stays congested counts as one that does not work, because another user may be
-  // filling it. Otherwise returns true, and the caller must dial again if the connection has not
-  // opened. Sets `*is_alive` to whether the peer's system answered. If the local socket of a peer
-  // on this host does not work, sets `*reason` to the error.
+  // must use TCP, because the peer is on another host, or this rank has no local socket, or the
+  // peer's local socket does not work. A local socket whose backlog stays full counts as one that
+  // does not work, because another user may be filling the backlog. Otherwise returns true. If the
+  // connection has not opened then, the caller must dial again.
+  //
+  // Sets `*is_alive` to true if the local socket accepts the connection or its backlog is full. If
+  // the peer is on this host and its local socket does not work, sets `*reason` to the error.
   task<bool> dial_local(connection& conn, endpoint address, bool* is_alive,
                         std::error_code* reason);
 
-  // Accepts a connection that a peer has dialled through the local socket. After the peer has
-  // received the verdict, it sends the descriptor of the shared memory, unless it has given up the
-  // connection.
+  // Accepts a connection that a peer has dialled through the local socket. Called after this rank
+  // has sent the peer its verdict. The peer then sends the descriptor of the shared memory, or
+  // reports that it could not create shared memory, or closes the connection.
   task<> accept_local(std::unique_ptr<stream> socket, int peer);
 
-  // Logs that this rank reaches the peer by TCP and not by shared memory, because of the error
-  // `reason`. Must be called after TCP has connected, because the log entry is wrong if TCP fails,
-  // too.
+  // If `reason` is an error, logs that this rank reaches the peer by TCP and not by shared memory
+  // because of this error. Must be called only after TCP has connected, because the log entry would
+  // be wrong if TCP failed.
   void log_tcp_fallback(int peer, std::error_code reason);
   static void throw_no_shared_memory(std::error_code ec);
   void log_no_shared_memory(std::error_code ec);
   // Logs that a connection cannot be opened yet because this rank or the peer lacks a resource,
-  // such as file descriptors. The shortage may pass.
+  // such as file descriptors. The shortage may be temporary.
   void log_shortage(int peer, const char* reason);
 
   void open(connection& conn, detail::descriptor socket,
@@ -134,8 +136,8 @@ class connector final : authenticating_listener::handler {
 
   task<> accept(std::unique_ptr<stream> socket, int peer, connection_purpose purpose);
 
-  // Returns whether this rank has ended its connection to a peer that has sent no goodbye. Such a
-  // peer may be alive and may not know that the connection has ended.
+  // Returns whether the connection to the peer has ended on this rank although the peer has sent no
+  // goodbye. The peer may then be alive and may not know that the connection has ended.
   bool has_abandoned(int peer);
   bool may_accept(int peer);
 

@@ -71,8 +71,9 @@ COLLS_ONCE void connector::open_to_self(connection& out) {
 
 COLLS_ONCE task<> connector::dial(connection& conn) {
   const flag_guard dialing(conn.is_dialing);
-  // Yields until the operation that needs the connection is queued. A peer on this host can refuse
-  // the connection at once, and a failure reported before then would not reach the operation.
+  // The yield lets the caller of `connect` queue the operation that needs the connection. A peer on
+  // this host can refuse the connection at once. If this task reported the failure before the
+  // operation is queued, the operation would not learn of the failure.
   co_await yield();
   failure reason(errc::peer_failed);
   reason.culprit = conn.peer();
@@ -99,8 +100,9 @@ COLLS_ONCE task<> connector::dial(connection& conn) {
         if (connected.ec) {
           reason.set_detail("it cannot be reached: %s", connected.ec.message().c_str());
           hopeless = connected.ec == std::errc::connection_refused;
-          // A peer on this host counts as alive, because only a flood of foreign connections can
-          // keep the system of this host from answering.
+          // If a peer on this host were dead, the kernel would refuse the connection. After any
+          // other error, such a peer therefore counts as alive. For example, connections from other
+          // processes may have filled the backlog of the peer's listener.
           alive = is_on_this_host(conn.peer()) || is_local_shortage(connected.ec);
           if (is_local_shortage(connected.ec)) {
             log_shortage(conn.peer(), connected.ec.message().c_str());
@@ -120,7 +122,8 @@ COLLS_ONCE task<> connector::dial(connection& conn) {
     } catch (const error& thrown) {
       const failure& cause = thrown.record();
       if (!has_address && cause.code == errc::unreachable) {
-        // The peer may be alive, but this rank cannot find out where the peer listens.
+        // The store cannot be reached, so this rank cannot learn the address of the peer's
+        // listener. The peer itself may be alive.
         reason = cause;
         reason.culprit = -1;
         reason.address[0] = 0;
@@ -131,7 +134,7 @@ COLLS_ONCE task<> connector::dial(connection& conn) {
         break;
       }
       if (cause.code == errc::crypto_failed || cause.code == errc::insecure_bind) {
-        // These errors are failures of this rank, and say nothing about the peer.
+        // The error has occurred within this rank. It does not show whether the peer is alive.
         reason = cause;
         reason.culprit = world_.rank;
         hopeless = true;
@@ -156,8 +159,9 @@ COLLS_ONCE task<> connector::dial(connection& conn) {
     if (alive) last_alive = engine_.now();
     hopeless = engine_.now() - last_alive >= dead_peer_timeout;
     co_await engine_.sleep_until(engine_.now() + pause);
-    // The pause stays short if the peer has dropped the connection. A peer that is flooded with
-    // foreign connections may drop several connections of this rank before it serves one.
+    // The pause stays short if the peer has closed the connection during the handshake. While other
+    // processes open very many connections to the peer, the peer may close several connections of
+    // this rank before it serves one.
     pause = std::min<time_point>(2 * pause, dropped ? 50 * milliseconds : seconds);
   }
   const bool looks_dead = hopeless && reason.code == errc::peer_failed;
@@ -167,12 +171,13 @@ COLLS_ONCE task<> connector::dial(connection& conn) {
       const std::string left = co_await world_.kv_store->check(key, engine_.now() + seconds);
       if (left == "1") reason = peer_left_failure(conn.peer());
     } catch (const error&) {
-      // The store is gone, too, so the reason that dialling has found is kept.
+      // The store cannot be reached either, so it gives no better reason. `reason` remains the
+      // error of the last attempt to connect to the peer.
     }
   }
   if (!hopeless || conn.is_open() || closing_) co_return;
-  // If no operation needs the connection, it was dialled only for control messages, so no operation
-  // has to fail. A later operation that needs the connection dials again.
+  // If no operation needs the connection, this rank has dialled only to send control messages, and
+  // no operation has to fail. The next operation that needs the connection dials again.
   if (reason.code != errc::closed && !owner_.is_needed(conn)) co_return;
   owner_.unreachable(conn, reason);
 }
@@ -195,7 +200,8 @@ COLLS_ONCE task<> connector::probe_host(connection& conn) {
       answers = !is_network_error(left.ec);
     }
   } catch (const error&) {
-    // The address of the peer's listener is not known. This says nothing about the peer.
+    // This rank cannot learn the address of the peer's listener. The peer's host may still answer,
+    // so `answers` remains true.
   } catch (const std::bad_alloc&) {
   }
   conn.next_probe = engine_.now() + probe_interval;
@@ -227,8 +233,8 @@ COLLS_ONCE task<bool> connector::dial_local(connection& conn, endpoint address, 
   }
   detail::descriptor fd;
   std::error_code ec = std::make_error_code(std::errc::connection_refused);
-  // After repeated refusals this rank no longer dials the local socket, because the peer probably
-  // takes this process for a process of another user.
+  // If the peer has refused three connections through its local socket, this rank no longer dials
+  // that socket. The peer probably believes that this process belongs to another user.
   if (conn.local_refusals < 3) ec = shm::connect_local(address, fd);
   const bool is_congested = ec == std::errc::resource_unavailable_try_again;
   *is_alive = !ec || is_congested;
@@ -252,8 +258,8 @@ COLLS_ONCE task<bool> connector::dial_local(connection& conn, endpoint address, 
     *reason = ec;
     co_return false;
   }
-  // The handshake may take as long as an operation may wait, because a busy peer answers late. If
-  // the peer dies, its system ends the connection, and the handshake fails.
+  // The handshake has the same timeout as an operation, because a busy peer answers late. If the
+  // peer dies, the kernel closes its end of the connection, and the handshake fails at once.
   stream socket(engine_, std::move(fd));
   socket.set_deadline(handshake_deadline());
   bool accepted = false;
@@ -278,8 +284,8 @@ COLLS_ONCE task<bool> connector::dial_local(connection& conn, endpoint address, 
     log_no_shared_memory(ec);
     if (!shm::send_descriptor(socket.descriptor(), -1)) co_return true;
   }
-  // The peer opens its end before it answers. This rank therefore keeps its own end open, without a
-  // deadline, until the answer has arrived.
+  // The peer sends its answer and opens its end of the connection. If this rank stopped waiting for
+  // the answer, only the peer's end would be open. This rank therefore waits without a deadline.
   socket.set_deadline(never);
   auto shared = shm::answer::no;
   conn.is_half_open = true;
@@ -354,8 +360,8 @@ COLLS_ONCE void connector::open(connection& conn, detail::descriptor socket,
 
 COLLS_ONCE void connector::adopt(connection& conn, detail::descriptor socket) {
   detail::enable_keep_alive(socket.get());
-  // The congestion control was usable when this rank joined the world. Setting it fails if the
-  // process has since lost the right to use it, or the system has since unloaded its module.
+  // This congestion control was available when this rank joined the world. Setting it fails if this
+  // process has since lost the right to use it, or if its kernel module has since been unloaded.
   const auto& name = world_.cfg.congestion;
   std::error_code ec;
   if (!name.empty()) ec = detail::set_congestion(socket.get(), name);

@@ -25,8 +25,9 @@ class eager_rendezvous {
  public:
   class owner {
    public:
-    /// Called when a message with this key, or the RTS of such a message, has arrived. If the owner
-    /// has deferred the receive with this key, the owner must post that receive now.
+    /// Called when a message with this key, or the RTS of such a message, has arrived. If an
+    /// operation waits for this message and has not posted its receive yet, the owner must make the
+    /// operation post the receive now.
     virtual void post_receive_for(const message_key& key) = 0;
 
    protected:
@@ -115,13 +116,14 @@ class eager_rendezvous {
     connections_.flush_soon(conn);
   }
 
-  /// Sends the RTS that were deferred because too many RTS were pending, up to the limit. Must be
-  /// called after sends have failed, because their RTS no longer count towards the limit.
+  /// Sends deferred RTS until the limit on pending RTS is reached. An RTS is deferred if it could
+  /// not be sent earlier because of this limit. Must be called after sends have failed, because
+  /// their RTS no longer count towards the limit.
   void resume_deferred(connection& conn) noexcept;
 
-  /// Sends an RTS, marked as repeated, for each long collective message that has waited for its CTS
-  /// for a while. A receiver that expects a short message sends no CTS, and detects the mismatch
-  /// only by this RTS.
+  /// Sends one RTS, marked as repeated, for each long message that still waits for its CTS 100 ms
+  /// after its collective has started. A receiver that expects a short message sends no CTS. Only
+  /// this RTS lets such a receiver detect the mismatch.
   void repeat_rts(time_point now);
 
   // ---- handling of arriving frames
@@ -162,16 +164,16 @@ class eager_rendezvous {
     conn.deliver_to(stored);
   }
 
-  /// Handles an RTS, a repeated RTS or an RTS cancel.
+  /// Handles an RTS, a repeated RTS, or an RTS cancel (a frame that withdraws an earlier RTS).
   void receive_rts(connection& conn, const header& frame, const message_key& key);
 
   /// Handles a CTS, or the peer's confirmation of an RTS cancel.
   void receive_cts(connection& conn, const header& frame, const message_key& key);
 
  private:
-  // Returns the error with which an operation fails because its peer has left or the connection to
-  // the peer has ended. If the connection was aborted and the abort is not reported yet, reports it
-  // first.
+  // Returns the error for an operation whose peer has left the world or whose connection to the
+  // peer has ended. If this rank has aborted the connection and has not reported that yet, reports
+  // it first.
   std::error_code departure_error(connection& conn, const operation_record& record) {
     conn.report_if_aborted();
     return matcher_.peer_left(conn.peer(), record);
@@ -206,21 +208,23 @@ class eager_rendezvous {
   }
 
   // Queues as many blocked sends as possible, first those of `key` and then those of the deferred
-  // keys. Queues a send as an eager message if there is credit, and otherwise only its RTS. A
-  // blocked send waits behind other sends of its key. A deferred key waits because too many RTS are
-  // pending.
+  // keys. A point-to-point send is blocked until its message or its RTS is queued. A key is
+  // deferred if its next send waits because too many RTS are pending. This function queues a send
+  // as an eager message if there is credit and no earlier send of its key is pending. Otherwise it
+  // queues the RTS of the send, if the limits on pending RTS permit this.
   void advance(connection& conn, const message_key& key);
   void advance_key(connection& conn, const message_key& key);
-  // Calls `advance` and schedules a flush. Called after sends have failed or were withdrawn. Aborts
-  // the connection if there is no memory.
+  // Calls `advance` and schedules a flush. Called after sends have failed or have been withdrawn.
+  // If there is not enough memory, aborts the connection.
   void resume_others(connection& conn, const message_key& key) noexcept;
 
-  // Cancels a send whose RTS has been written, at least in part. Tells the peer, and leaves a
-  // tombstone, which absorbs a CTS that may be on its way.
+  // Cancels a send whose RTS has been written, at least in part. Sends an RTS cancel to the peer,
+  // and replaces the send by a tombstone. If the peer has already sent a CTS for the RTS, the
+  // tombstone absorbs the CTS.
   void send_cancel(posted_send& send);
-  // Handles the cancel of the RTS with this key and number. If the RTS is still stored, discards it
-  // and sends a confirmation. If a receive has answered the RTS with a CTS, matches that receive
-  // with the next message instead.
+  // Handles an RTS cancel. `key` and `number` identify the cancelled RTS. If that RTS is still
+  // stored here, discards it and sends a confirmation. If this rank has already answered that RTS
+  // with a CTS, makes the receive for which it sent the CTS match the next message instead.
   void receive_cancel(connection& conn, const message_key& key, std::uint64_t number);
   void clear_to_send(connection& conn, posted_receive& receive, std::uint64_t number) {
     if (receive.key.is_point_to_point()) {
@@ -240,8 +244,8 @@ class eager_rendezvous {
     conn.control(make_header(kind::cts, receive.key, receive.size, receive.record->hash, flags));
     conn.flush();
   }
-  // Stores a message, or only its RTS, for which no receive is posted. `buffered` is true if the
-  // payload follows the header, and false for an RTS.
+  // Stores an unexpected message, that is, a message or an RTS that arrived before its receive was
+  // posted. `buffered` is true for a message with its payload, and false for an RTS.
   unexpected_frame& add_unexpected(connection& conn, const header& frame, const message_key& key,
                                    bool buffered) {
     const auto size = static_cast<std::size_t>(frame.length);
@@ -261,10 +265,13 @@ class eager_rendezvous {
     return stored;
   }
 
-  // Sets the error of a receive that does not fit its message. `rts_source` is the connection on
-  // which the RTS of the message arrived, or null if the message itself arrived. Returns true if
-  // the caller must complete the receive. Returns false if the two ranks run different calls; the
-  // receive then stays queued until the failure that names both calls completes it.
+  // Handles a receive that does not fit its message, for the reason `ec`. `rts_source` is the
+  // connection on which the RTS of the message arrived, or null if the message itself arrived.
+  //
+  // Usually sets the error of the receive and returns true. The caller must then complete the
+  // receive. If the two ranks run different calls and the communicator has not failed yet, queues
+  // the receive again and returns false. The communicator then fails with an error that names both
+  // calls, and this failure completes the receive.
   bool reject(posted_receive& receive, std::error_code ec, connection* rts_source);
   void reject_and_finish(posted_receive& receive, std::error_code ec, connection* rts_source) {
     if (reject(receive, ec, rts_source)) receive.finish(ec);

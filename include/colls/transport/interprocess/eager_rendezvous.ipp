@@ -78,8 +78,8 @@ COLLS_ONCE void eager_rendezvous::receive_cts(connection& conn, const header& fr
     return advance(conn, key);
   }
   send->frame.flags = flag::cleared;
-  // If `enqueue` has written the whole send, only the completion is posted here, because `finish`
-  // would count the bytes of the send a second time.
+  // If `enqueue` returns true, it has written the whole message and counted its bytes. `finish`
+  // must not be called here, because it would count the bytes a second time.
   if (conn.enqueue(*send)) send->done->post();
   advance(conn, key);
 }

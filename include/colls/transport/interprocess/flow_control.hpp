@@ -24,31 +24,32 @@ inline constexpr std::size_t credit_window = eager_window;
 /// Returns the credit that an eager message of `size` bytes takes.
 constexpr std::size_t credit_cost(std::size_t size) { return size + 64; }
 
-/// While a point-to-point RTS of a key is pending, another RTS of that key may be sent only for a
-/// long message, and only if fewer than this number are pending on the connection, over all keys.
+/// A limit on having several RTS of one key pending. While a point-to-point RTS of a key is
+/// pending, a rank may send another RTS of that key only for a long message, and only while fewer
+/// than `max_rts_ahead` point-to-point RTS of all keys are pending on the connection.
 inline constexpr std::size_t max_rts_ahead = 64;
 
-/// The largest number of RTS from the peer that may wait for their receives, over all keys. A rank
-/// sends at most half this number for point-to-point messages; the rest is left for the collectives
-/// in flight.
+/// The largest number of RTS of all keys from the peer that may wait here for their receives. A
+/// rank uses at most half of this number for point-to-point messages, and leaves the other half for
+/// the collectives in flight.
 inline constexpr std::size_t max_rts = std::size_t{2} << 20;
 
-/// The largest number of CTS, over all keys, that may arrive before this rank posts the sends that
-/// they permit. A rank sends the CTS of a collective when it posts the receive. A communicator runs
-/// at most 64 calls at a time, so only a peer with thousands of communicators could reach this
-/// limit.
+/// The largest number of early CTS of all keys that a rank stores per connection. An early CTS is
+/// one that arrives before this rank has posted the send that the CTS permits. This happens in
+/// collectives, where the peer sends the CTS when it posts the receive. A communicator runs at most
+/// 64 calls at a time, so only a peer with thousands of communicators could reach this limit.
 inline constexpr std::size_t max_stored_cts = std::size_t{1} << 20;
 
-/// The flow control of one connection. It consists of the credit in both directions, the CTS that
-/// arrived before their sends, and the sends that wait for a CTS. The k-th CTS with a key belongs
-/// to the k-th send with that key that waits for a CTS.
+/// The flow control of one connection. This class keeps the credit in both directions, the sends
+/// that wait for a CTS (clear to send), and the CTS that arrived before their sends were posted. An
+/// arriving CTS belongs to the oldest waiting send with the same key.
 class flow_control {
  public:
   key_table<posted_send> collective_sends;  // sends of collectives that wait for a CTS
   key_table<posted_send> announced_sends;   // point-to-point sends whose RTS is sent or queued
-  /// The number of RTS of point-to-point messages that the peer has sent.
+  /// The number of RTS (request to send) of point-to-point messages that this rank has received.
   std::uint64_t rts_received = 0;
-  /// The number of RTS of the peer that wait here for their receives.
+  /// The number of received RTS for which this rank has not posted the matching receive yet.
   std::size_t rts_waiting = 0;
 
   flow_control() = default;
@@ -69,28 +70,29 @@ class flow_control {
   }
   bool any_pending() const { return !collective_sends.empty() || !announced_sends.empty(); }
 
-  /// Returns whether the RTS of a point-to-point send may be sent now. Returns false if
-  /// `is_rts_limit_reached()` (see `defer`), which happens only with very many keys. Otherwise the
-  /// first RTS of each key may be sent regardless of `max_rts_ahead`, so that a receive of any key
-  /// finds its message.
+  /// Returns whether the RTS of the point-to-point send `send` may be sent now. No RTS may be sent
+  /// while `is_rts_limit_reached()` returns true. Otherwise the first RTS of each key may always be
+  /// sent, so that a receive with any key can find its message. While that RTS is pending, another
+  /// RTS of the key may be sent only under the conditions that `max_rts_ahead` describes.
   bool may_send_rts(const posted_send& send) const {
     if (is_rts_limit_reached()) return false;
     return none_pending(send.key) ||
            (send.size > eager_limit && announced_sends.size() < max_rts_ahead);
   }
-  /// Returns whether so many RTS are pending that no further RTS of a point-to-point send may be
-  /// sent.
+  /// Returns whether the number of pending RTS of point-to-point sends has reached its limit, which
+  /// is half of `max_rts`.
   bool is_rts_limit_reached() const { return announced_sends.size() >= max_rts / 2; }
-  /// Defers the RTS of a blocked send until fewer RTS are pending. Does nothing if an RTS of the
-  /// same key is pending, because the CTS for that RTS will resume the send.
+  /// Defers the RTS of the blocked send `send` until the number of pending RTS is below its limit.
+  /// Does nothing if an RTS of the same key is pending, because the CTS for that RTS will resume
+  /// the send.
   void defer(posted_send& send) {
     if (send.is_deferred || !none_pending(send.key)) return;
     deferred_keys_.push_back(send.key);
     send.is_deferred = true;
   }
   bool any_deferred() const { return !deferred_keys_.empty(); }
-  /// Calls `advance(key)` for the deferred keys, in the order in which they were deferred, as long
-  /// as further RTS may be sent.
+  /// Removes the keys of deferred sends from their queue, oldest first, and calls `advance(key)`
+  /// for each of them. Stops when the number of pending RTS has reached its limit again.
   template <class Advance>
   void resume_deferred(Advance advance) {
     while (!deferred_keys_.empty() && !is_rts_limit_reached()) {
@@ -100,7 +102,8 @@ class flow_control {
       advance(key);
     }
   }
-  /// Queues a point-to-point send behind other sends of its key.
+  /// Adds a point-to-point send to the blocked sends. A blocked send waits until its message or its
+  /// RTS may be sent, and until no older send with the same key is blocked.
   void block(posted_send& send) {
     blocked_.push_back(send);
     send.is_blocked = true;
@@ -120,8 +123,9 @@ class flow_control {
     blocked_.for_each(visit);
   }
 
-  /// Replaces a cancelled send, whose RTS was sent, by a tombstone. The tombstone absorbs the CTS
-  /// that may be on its way. Returns false if there is no memory for the tombstone.
+  /// Puts a tombstone in the place of a cancelled send whose RTS has been sent. The peer may have
+  /// answered that RTS with a CTS already. The tombstone absorbs this CTS, so that the CTS does not
+  /// match a later send. Returns false if there is no memory for the tombstone.
   [[nodiscard]] bool leave_tombstone(posted_send& send) {
     auto* const tombstone = new (std::nothrow) posted_send;
     if (tombstone == nullptr) return false;
@@ -158,23 +162,24 @@ class flow_control {
     credit_ -= credit_cost(size);
     return true;
   }
-  /// Adds credit, up to the full window. Called when the peer has returned credit, or when credit
-  /// was taken for a message that is not sent.
+  /// Adds credit, up to the full window. Called when the peer has returned credit. Also called when
+  /// this rank has taken credit for a message that it then does not send.
   void refill(std::uint64_t bytes) {
     credit_ += std::min<std::size_t>(bytes, credit_window - credit_);
   }
-  /// Returns whether the peer had enough credit for an eager message of `size` bytes that arrives
-  /// now. The peer has spent credit on the messages that are buffered here and on the consumed
-  /// messages whose credit this rank has not returned yet.
+  /// Returns whether the peer had enough credit to send an eager message of `size` bytes that has
+  /// just arrived. The peer has already spent credit on the messages that this rank buffers, and on
+  /// the consumed messages whose credit this rank has not returned yet.
   bool is_within_window(std::size_t size) const {
     return size <= eager_limit && buffered_ + unreturned_ + credit_cost(size) <= credit_window;
   }
-  /// Counts an unexpected message of the peer that is now buffered here.
+  /// Records that this rank now buffers an unexpected eager message of `size` bytes from the peer.
   void add_buffered(std::size_t size) { buffered_ += credit_cost(size); }
-  /// Stops counting a message that is no longer buffered here.
+  /// Records that this rank no longer buffers an unexpected eager message of `size` bytes.
   void remove_buffered(std::size_t size) { buffered_ -= credit_cost(size); }
-  /// Counts an eager message of the peer that has been consumed. Returns the amount of credit to
-  /// return to the peer now, which is 0 until a quarter of the window has accumulated.
+  /// Records that this rank has consumed an eager message of `size` bytes from the peer. Returns
+  /// the amount of credit that this rank must return to the peer now. The amount is 0 until a
+  /// quarter of the window has accumulated.
   std::size_t consumed(std::size_t size) {
     unreturned_ += credit_cost(size);
     return unreturned_ >= credit_window / 4 ? std::exchange(unreturned_, 0) : 0;
@@ -190,8 +195,8 @@ class flow_control {
     if (--entry->count == 0) forget(*entry);
     return true;
   }
-  /// Stores a CTS that arrived before its send. Returns false if `max_stored_cts` CTS are stored
-  /// already, which a correct peer never causes.
+  /// Stores a CTS that arrived before its send was posted. Returns false if `max_stored_cts` CTS
+  /// are already stored.
   [[nodiscard]] bool store_cts(const message_key& key) {
     if (stored_count_ == max_stored_cts) return false;
     if (stored_cts* const known = stored_.find(key)) {

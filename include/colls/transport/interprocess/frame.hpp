@@ -39,24 +39,28 @@ enum class kind : std::uint8_t {
 
 /// The bits of `header::flags`. The values are part of the wire format.
 namespace flag {
-/// Marks a frame of `kind::data` as an RTS, whose payload waits for a CTS.
+/// Marks a frame of `kind::data` as an RTS. An RTS carries no payload. The sender sends the payload
+/// in another frame after it has received a CTS.
 inline constexpr std::uint8_t rts = 1;
-/// Marks an RTS as repeated. A repeated RTS asks for no CTS and lets the receiver detect a
-/// mismatch.
+/// Marks an RTS as a repeated RTS. The receiver of a long message of a collective sends the CTS
+/// without an RTS. If the CTS has not arrived after a while, the sender sends a repeated RTS, so
+/// that the receiver can detect that the two ranks run different calls.
 inline constexpr std::uint8_t repeat = 2;
-/// Marks a frame of `kind::data` whose payload answers a CTS.
+/// Marks a frame of `kind::data` that carries the payload of a message for which the sender has
+/// received a CTS.
 inline constexpr std::uint8_t cleared = 4;
 /// Marks a frame of `kind::cts` that returns `length` bytes of credit.
 inline constexpr std::uint8_t credit = 8;
-/// Marks a frame of `kind::cts` that comes from a receive whose buffer is too short. The sender
-/// must not send the payload.
+/// Marks a frame of `kind::cts` as a rejection: the buffer of the receive is too short for the
+/// message that the RTS announced. The rank that receives this frame must not send the payload.
 inline constexpr std::uint8_t truncated = 16;
-/// Marks a frame of `kind::mapped` whose sender also reads private memory of the receiver through
-/// the kernel (CMA, cross-memory attach).
+/// Marks a frame of `kind::mapped` whose sender can also read private memory of the receiver. The
+/// sender reads such memory through the kernel by CMA (cross-memory attach).
 inline constexpr std::uint8_t cma = 32;
-/// Marks an RTS as an RTS cancel, which withdraws the point-to-point message whose RTS was number
-/// `length` on this connection. Marks a frame of `kind::cts` as the confirmation of an RTS cancel.
-/// The receiver sends the confirmation only if it has not answered the RTS with a CTS.
+/// In an RTS, this flag means that the frame is an RTS cancel. An RTS cancel withdraws the
+/// point-to-point message whose RTS was number `length` on this connection. In a frame of
+/// `kind::cts`, this flag means that the frame confirms an RTS cancel. A rank confirms an RTS
+/// cancel only if it has not answered the cancelled RTS with a CTS.
 inline constexpr std::uint8_t cancel = 64;
 }  // namespace flag
 
@@ -73,8 +77,9 @@ struct header {
 };
 static_assert(sizeof(header) == 32 && std::is_trivially_copyable_v<header>);
 
-/// A header with the checksums that follow it on a socket if checksums are enabled. The receiver
-/// verifies the checksum of the header before it uses any field.
+/// A header and the two checksums that follow it. Every frame on a socket begins with a
+/// `checked_header` if checksums are enabled. The receiver verifies `header_sum` before it uses any
+/// other member.
 struct checked_header : header {
   std::uint32_t payload_sum = 0;
   std::uint32_t header_sum = 0;  // the checksum of all members before this one
@@ -91,9 +96,9 @@ struct checked_header : header {
 };
 static_assert(sizeof(checked_header) == 40 && std::is_trivially_copyable_v<checked_header>);
 
-/// The error text with which a connection fails if a frame has a wrong checksum.
+/// The error text of a connection that has failed because a frame had a wrong checksum.
 inline constexpr const char* bad_checksum = "a frame came with a wrong checksum";
-/// The error text with which a connection fails if a frame is malformed.
+/// The error text of a connection that has failed because a frame was malformed.
 inline constexpr const char* malformed = "a frame that no rank of colls would send";
 
 inline header make_header(interprocess::kind kind, const message_key& key, std::uint64_t length,
@@ -108,8 +113,8 @@ inline constexpr std::size_t max_control_bytes = std::max(sizeof(failure), sizeo
 /// The maximum size of a message in bytes. No process can address more bytes.
 inline constexpr std::uint64_t max_message_bytes = std::uint64_t{1} << 57;
 
-/// Returns whether a rank of colls could have sent this header. The receiver checks this before it
-/// reads or allocates as many bytes as the header says.
+/// Returns whether a rank of colls could have sent this header. The receiver of a frame calls this
+/// function before it relies on the length in the header to read the payload or to allocate memory.
 inline bool is_plausible(const header& frame) {
   switch (frame.kind) {
     case kind::data:
@@ -129,8 +134,8 @@ inline bool is_plausible(const header& frame) {
   return false;
 }
 
-/// Returns the payload size of a control frame. Returns 0 for `kind::data`, which is no control
-/// frame, and for `kind::cts`, which has no payload.
+/// Returns the payload size, in bytes, of a control frame. Returns 0 for `kind::cts`, because such
+/// a frame has no payload, and for `kind::data`, because such a frame is not a control frame.
 inline std::size_t control_size(const header& frame) {
   const bool has_none = frame.kind == kind::data || frame.kind == kind::cts;
   return has_none ? 0 : frame.length;

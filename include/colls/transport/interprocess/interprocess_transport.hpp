@@ -3,8 +3,9 @@
 #pragma once
 
 // interprocess_transport: the transport between ranks that are separate processes. It opens the
-// connection to a peer when the connection is first needed: a TCP connection to a peer on another
-// machine, and shared memory to a peer on the same machine.
+// connection to a peer when an operation first needs it. The connection goes through shared memory
+// if the peer runs on the same machine and the two ranks can share memory. Otherwise the connection
+// is a TCP connection.
 
 #include <colls/bootstrap/subworld.hpp>
 #include <colls/bootstrap/world_info.hpp>
@@ -51,16 +52,17 @@ class interprocess_transport final : failure_hooks,
   const world_info& info() const { return *info_; }
   const std::shared_ptr<world_info>& shared_info() const { return info_; }
 
-  /// The information that each rank of a communicator sends to the other ranks to form a subworld.
-  /// A subworld is a world of the same ranks on another executor.
+  /// The information that the ranks of a communicator exchange in order to form a subworld. A
+  /// subworld is a new world of the same ranks, in which each rank uses another executor.
   using rank_entry = subworld::rank_entry;
-  /// Opens the listeners at which this rank accepts connections in a subworld, as rank `rank` of
-  /// `size`. Writes the address of the listeners to `local`. Returns the description of the
-  /// subworld, which `open_world` completes.
+  /// Prepares a subworld of `size` ranks, in which this process is rank `rank`. Opens the listeners
+  /// of this process in the subworld, and writes the entry of this process to `local`. The caller
+  /// must exchange the entries with the other ranks, and then pass the returned `world_info` and
+  /// the entries to `open_world`.
   std::shared_ptr<world_info> prepare_world(int rank, int size, rank_entry& local) const;
-  /// Completes `info`, which `prepare_world` has returned, with the entries of all ranks. Returns
-  /// the transport of this rank in the subworld. No other thread may run `executor` during the
-  /// call.
+  /// Opens the subworld that `prepare_world` has prepared. `info` is the result of `prepare_world`,
+  /// and `entries` contains the entries of all ranks. Returns the transport of this rank in the
+  /// subworld. No other thread may run handlers of `executor` during the call.
   std::shared_ptr<interprocess_transport> open_world(const boost::asio::any_io_executor& executor,
                                                      std::shared_ptr<world_info> info,
                                                      const std::vector<rank_entry>& entries) const;
@@ -73,7 +75,8 @@ class interprocess_transport final : failure_hooks,
   using multi_send_recv_operation = interprocess::multi_send_recv_operation<interprocess_transport>;
   friend multi_send_recv_operation;
 
-  /// Allocates memory that peers can access. See `interprocess::window_manager`.
+  /// Allocates `size` bytes of memory that operations can share with the other ranks of this
+  /// machine. See `interprocess::window_manager::allocate`.
   std::shared_ptr<std::byte> allocate(std::size_t size) { return windows_.allocate(size); }
   bool can_expose(const_bytes data) const { return windows_.contains(data); }
   struct bounce_buffer : interprocess::window_manager::bounce_buffer {
@@ -96,9 +99,10 @@ class interprocess_transport final : failure_hooks,
 
   bool poll() override;
 
-  /// Leaves the world without failing an operation of a peer. Writes the queued frames, sends a
-  /// goodbye (the last frame of a rank) on every connection, and reads on until the peers have
-  /// closed the connections. Closes the connections that are still open at `deadline`.
+  /// Leaves the world in an orderly way, so that no peer assumes that this rank has died. Writes
+  /// the queued frames, and sends a goodbye (the last frame of a rank) on every connection. Then
+  /// continues to read until the peers have closed the connections. At `deadline`, closes the
+  /// connections that are still open.
   task<> close(time_point deadline);
 
  private:
@@ -122,9 +126,9 @@ class interprocess_transport final : failure_hooks,
     matcher_.remove_unexpected(message);
     protocol_.drop(message);
   }
-  // Returns the number of times that a new operation polls before it waits. Returns 0 for one
-  // operation in 64, because a rank whose operations never wait would never poll its other
-  // connections.
+  // Returns how many times a new operation polls its own connections before it waits. Returns 0 for
+  // every 64th operation, so that this operation has to wait. If no operation ever waited, this
+  // rank would never poll its other connections.
   int initial_polls() {
     if (++multi_operation_count_ % 64 == 0) return 0;
     return engine_->spins() ? 100 : 1;
@@ -139,9 +143,9 @@ class interprocess_transport final : failure_hooks,
   }
   bool poll_multi_operations();
   bool take_next(interprocess::connection& conn) override;
-  // Converts the operations for which `matches(operation)` returns true into ordinary sends and
-  // receives. A conversion may remove other operations from the queue, so the loop starts again
-  // after each conversion.
+  // Converts each queued multi_send_recv operation for which `matches(operation)` returns true into
+  // ordinary sends and receives. A conversion may remove other operations from the queue, so the
+  // loop starts again at the first operation after each conversion.
   template <class Predicate>
   void convert_multi_operations(Predicate matches) {
     for (std::size_t i = 0; i < multi_operations_.size();) {
@@ -175,14 +179,14 @@ class interprocess_transport final : failure_hooks,
   // unknown.
   void rank_failed(int peer, const reported_failure& reason) override;
 
-  // Reports a failure to the store, through which the failure reaches the ranks that have no
-  // connection to this rank.
+  // Reports a failure to the store. The ranks that have no connection to this rank learn of the
+  // failure from the store.
   task<> report_to_store(failure reason);
 
   void lost(interprocess::connection& conn, const failure& reason) override;
 
-  // Revokes each communicator on which an operation waits for `peer`, which has left or cannot be
-  // reached.
+  // Revokes each communicator on which an operation waits for `peer`. Called when `peer` has left
+  // the world or cannot be reached.
   void fail_waiting_for(int peer, const failure& reason);
   // Returns a communicator that has not failed and on which an operation waits for `peer`. Returns
   // null if there is none.
@@ -207,8 +211,8 @@ class interprocess_transport final : failure_hooks,
   std::uint64_t newest_sequence_from(int peer, std::uint32_t communicator) override;
   bool is_stopped(int peer) override;
 
-  // Handles a report, in which the peer describes its own state and the late ranks that it knows.
-  // If the report is invalid, ends the connection and returns false.
+  // Handles a `state_report`, in which the peer describes its own state and the states of late
+  // ranks. Returns true if the report is valid. Otherwise fails the connection and returns false.
   bool receive_report(interprocess::connection& conn, const interprocess::header& frame,
                       const std::byte* payload);
 

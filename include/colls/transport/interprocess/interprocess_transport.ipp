@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Implementation of interprocess_transport.hpp: the member functions that handle frames and
-// failures, and those that leave the world.
+// The member functions of interprocess_transport that are not defined in its class. Among other
+// things, they handle arriving frames, handle failures, and leave the world.
 
 #include <colls/base/compiler.hpp>
 #include <colls/transport/interprocess/interprocess_transport.hpp>
@@ -53,16 +53,16 @@ COLLS_ONCE std::shared_ptr<interprocess_transport> interprocess_transport::open_
   subworld::complete(*info, entries);
   std::shared_ptr<engine> driver = engine::get(executor);
   if (driver != engine_) {
-    // With a second engine each rank has two threads, one of which may compute while the other one
-    // waits. The new engine may therefore spin only if there are two cores per rank.
+    // A rank with two engines has two threads. One thread may compute while the other thread waits.
+    // The new engine may therefore spin only if this machine has two cores for each of its ranks.
     driver->copy_idle_policy(*engine_, 2 * info->ranks_on_machine <= info->cores());
   }
   return std::make_shared<interprocess_transport>(std::move(driver), std::move(info));
 }
 
 COLLS_ONCE bool interprocess_transport::poll() {
-  // While multi_send_recv operations make progress, this function polls the other connections only
-  // in one of 16 calls.
+  // If a multi_send_recv operation has just completed, this call usually does not poll the other
+  // connections. Only every 16th such call polls them.
   if (!multi_operations_.empty() && poll_multi_operations() && ++multi_only_polls_ % 16 != 0) {
     return true;
   }
@@ -73,8 +73,9 @@ COLLS_ONCE bool interprocess_transport::poll() {
 
 COLLS_ONCE task<> interprocess_transport::close(time_point deadline) {
   if (!connector_.stop_dialing()) co_return;
-  // A revoke may be queued for a connection that is still being dialled, so the connector closes
-  // only after that revoke is written.
+  // A frame such as a revoke may be queued on a connection that this rank is still dialling. After
+  // `connector_.close()` that connection could no longer open, so the queued frames are written
+  // first.
   while (flush_all() && now() < deadline) co_await engine_->sleep_until(now() + milliseconds);
   connector_.close();
   connections_.say_goodbye();
@@ -85,7 +86,8 @@ COLLS_ONCE task<> interprocess_transport::close(time_point deadline) {
   }
   connections_.shut();
   if (info_->kv_store != nullptr) {
-    // This entry tells ranks that still dial this rank that it has left the world and has not died.
+    // A rank that tries in vain to connect to this rank reads this key of the store. The key tells
+    // it that this rank has left the world and has not died.
     try {
       co_await info_->kv_store->set(detail::left_key(rank()), "1",
                                     std::min(deadline, now() + seconds));
@@ -179,8 +181,8 @@ COLLS_ONCE void interprocess_transport::received(interprocess::connection& conn,
       failure reason = reported_failure::parse({payload, sizeof(failure)}, size())
                            .value_or(reported_failure(unexplained));
       if (reason.code == errc::peer_failed && reason.culprit == rank()) {
-        // The peer considers this rank dead, although frames of the peer still arrive here. This
-        // rank instead blames the rank that observed the failure or, if the observer is not known,
+        // The revoke says that this rank is dead, which is wrong. This rank therefore blames
+        // another rank: the rank that observed the failure or, if the revoke names no such rank,
         // the sender of the revoke.
         const failure original = reason;
         const bool names_observer = original.observer >= 0 && original.observer != rank();
@@ -331,7 +333,9 @@ COLLS_ONCE void interprocess_transport::announce(int peer, const operation_recor
                                                  const state_report& known) {
   if (peer == rank()) return;
   interprocess::connection& conn = connector_.connect(peer);
-  // One queued announcement is enough until the connection opens.
+  // An operation announces itself again and again while it waits. Until the connection opens, the
+  // announcements would accumulate in the queue. Therefore no announcement is queued on an unopened
+  // connection that already has a queued control frame.
   if (conn.has_ended() || (!conn.is_open() && conn.has_control())) return;
   conn.control(interprocess::make_header(interprocess::kind::announce, announcement(peer, record),
                                          sizeof known, record.hash),
@@ -386,8 +390,8 @@ COLLS_ONCE void interprocess_transport::refuse(int peer, const failure& reason) 
 
 COLLS_ONCE void interprocess_transport::add_awaited(const operation_record& record,
                                                     std::vector<int>& ranks) {
-  // A send_recv may have completed its send already, so `record.destination` alone does not show
-  // that the operation still waits for that rank.
+  // A send_recv operation in flight may have completed its send already. It therefore does not
+  // necessarily wait for the rank `record.destination`.
   const bool only_sends = record.operation != collective::send_recv;
   if (record.destination >= 0 && only_sends) return ranks.push_back(record.destination);
   connections_.for_each([&](int peer, interprocess::connection& conn) {

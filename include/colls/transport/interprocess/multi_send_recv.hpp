@@ -17,12 +17,12 @@
 
 namespace colls::interprocess {
 
-/// An operation that sends the messages of `sends`, receives the messages of `receives`, and
-/// completes when all of them are sent and received. Its frames are those of ordinary messages, so
-/// a peer may use ordinary sends and receives. If a connection cannot take a message at once, the
-/// operation starts an ordinary send of that message. If a message has not arrived after a while,
-/// the operation posts an ordinary receive for it, so that the matcher detects late ranks, ranks
-/// that have left and mismatched calls.
+/// An operation that sends the messages of `sends` and receives the messages of `receives`. The
+/// operation completes when it has sent and received all of these messages. Its frames are the same
+/// as those of ordinary messages, so a peer may use ordinary sends and receives. If a connection
+/// cannot take a message at once, the operation starts an ordinary send of that message. If a
+/// message has not arrived after about a millisecond, the operation posts an ordinary receive for
+/// that message. The matcher can then detect late ranks, ranks that have left and mismatched calls.
 template <class Transport>
 class multi_send_recv_operation {
  public:
@@ -109,7 +109,8 @@ class multi_send_recv_operation {
     const int rank = record_.communicator->rank_of(key.peer);
     return rank >= 0 && (missing_ & bit(rank)) != 0;
   }
-  /// Takes the messages that have arrived. Returns true if all messages have been taken.
+  /// Receives the missing messages that have arrived. Returns true if no message is missing any
+  /// more.
   bool take() {
     for (ranks left = missing_; left != 0; left &= left - 1) take(std::countr_zero(left));
     return missing_ == 0;
@@ -124,7 +125,8 @@ class multi_send_recv_operation {
     return false;
   }
   bool is_complete() const { return missing_ == 0; }
-  /// Calls `visit` for each connection from which a message is still missing.
+  /// Calls `visit(connection)` for each connection on which a message of this operation has yet to
+  /// arrive.
   template <class Visit>
   void for_each_awaited(const Visit& visit) const {
     for (ranks left = missing_; left != 0; left &= left - 1) {
@@ -146,8 +148,9 @@ class multi_send_recv_operation {
       fail(make_error_code(errc::not_enough_memory));
     }
   }
-  /// Returns true if a millisecond has passed since the first call, or if the deadline has passed.
-  /// The transport then converts the operation.
+  /// Returns whether the transport must convert this operation into ordinary receives now. This is
+  /// the case if a millisecond has passed since the first call of this function, or if the deadline
+  /// of the operation has passed.
   bool is_due(time_point now) {
     if (since_ == 0) since_ = now;
     return now - since_ >= milliseconds || now >= record_.deadline;
@@ -163,8 +166,8 @@ class multi_send_recv_operation {
   struct wait : completion {
     multi_send_recv_operation* parent = nullptr;
   };
-  /// The ordinary sends and receives of the messages that the operation could not send or take at
-  /// once.
+  /// The ordinary sends and receives that the operation has started for the messages that it could
+  /// not send or receive directly.
   struct converted : detail::recycled {
     detail::recycled_vector<send_operation> sends;
     detail::recycled_vector<recv_operation> receives;
@@ -185,8 +188,9 @@ class multi_send_recv_operation {
     if (!ec_) ec_ = ec;
   }
 
-  // Takes the unexpected messages, which arrived before this operation began. Returns false if one
-  // of them is incomplete, has the wrong length or belongs to a different call.
+  // Receives the unexpected messages, that is, the messages of this operation that arrived before
+  // the operation began. Returns false if one of them is incomplete, has the wrong length or
+  // belongs to a different call.
   bool take_unexpected() {
     for (ranks left = missing_; left != 0; left &= left - 1) {
       const int rank = std::countr_zero(left);
@@ -208,8 +212,8 @@ class multi_send_recv_operation {
                            [=](int rank) { return (missing & bit(rank)) != 0; });
   }
   // Starts an ordinary send to each rank for which `unsent(rank)` returns true, and an ordinary
-  // receive from each rank for which `missing(rank)` returns true. Returns true if all of them have
-  // completed at once.
+  // receive from each rank for which `missing(rank)` returns true. Returns true if all these sends
+  // and receives have completed at once.
   template <class Unsent, class Missing>
   bool start_converted(Unsent unsent, Missing missing) {
     const int local = record_.communicator->rank();

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// payload_target: the destination of the payload of the frame that a connection is reading.
+// payload_target: the destination to which a connection delivers the payload that it is reading.
 
 #include <colls/coroutine/frame_cache.hpp>
 #include <colls/matching/tag_matcher.hpp>
@@ -39,8 +39,9 @@ struct unexpected_frame final : unexpected_message {
   std::size_t room_ = 0;
 };
 
-/// The destination of the current payload, which is a receive, the reduction of a receive, an
-/// unexpected message, or nothing. If the destination is withdrawn while the payload arrives, the
+/// The destination to which a connection delivers the payload that it is reading. The payload goes
+/// to the buffer of a receive, to the reduction of a receive, or to an unexpected message, or it is
+/// discarded. If the receive or the unexpected message is withdrawn while the payload arrives, the
 /// rest of the payload is discarded.
 class payload_target final : public payload_writer {
  public:
@@ -59,8 +60,8 @@ class payload_target final : public payload_writer {
     receive_ = nullptr;
     unexpected_ = nullptr;
   }
-  /// Sets the checksum that the payload must have. If the payload has a different checksum, its
-  /// destination is never completed, and `is_damaged` returns true.
+  /// Sets the checksum that the payload must have. If the payload turns out to have a different
+  /// checksum, this object does not complete the receive, and `is_damaged` returns true.
   void expect(std::uint32_t sum) {
     checked_ = true;
     expected_ = sum;
@@ -68,10 +69,10 @@ class payload_target final : public payload_writer {
   }
   /// Returns whether the payload is complete and its checksum is wrong.
   bool is_damaged() const { return is_damaged_; }
-  /// Makes `receive` the destination of the payload. If `in_place` is true, a receive with a
-  /// reduction reduces each piece of the payload on arrival, unless the elements are too long. Any
-  /// other receive with a reduction gathers the payload and then reduces it as a whole. Fails
-  /// `receive` if there is no memory to gather the payload.
+  /// Makes `receive` the destination of the payload. If `receive` has a reduction, `in_place` says
+  /// whether each piece of the payload is reduced when it arrives. If `in_place` is false, or if
+  /// the elements are longer than `max_in_place_granularity`, the payload is first gathered in
+  /// scratch memory and then reduced as a whole. Fails `receive` if there is no scratch memory.
   void deliver_to(posted_receive& receive, bool in_place) {
     next_ = receive.data;
     if (receive.fold != nullptr && (!in_place || receive.granularity > max_in_place_granularity)) {
@@ -86,8 +87,8 @@ class payload_target final : public payload_writer {
     unexpected_ = &message;
     next_ = message.bytes();
   }
-  /// Pairs `receive` with the incomplete `message`, so that `receive` completes when all of
-  /// `message` has arrived.
+  /// Pairs `receive` with `message`, of which only a part has arrived. `receive` completes when the
+  /// rest of `message` has arrived.
   void complete_later(unexpected_frame& message, posted_receive& receive) {
     message.receive = &receive;
     receive.writer = this;
@@ -95,19 +96,21 @@ class payload_target final : public payload_writer {
 
   /// Returns the number of payload bytes that have not arrived.
   std::size_t left() const { return left_; }
-  /// Returns the address to which the caller may write the next bytes before it calls `filled`.
-  /// Returns null if there is no such address. The caller must then pass the bytes to `take`, or to
-  /// `filled` to discard them.
+  /// Returns the address to which the caller may write the next bytes of the payload. The caller
+  /// must call `filled` after it has written bytes there. Returns null if the payload is reduced in
+  /// place or discarded. In this case the caller must pass the bytes to `take`, or to `filled` if
+  /// they are to be discarded.
   std::byte* room() const { return next_; }
-  /// Counts the `size` bytes at `source` as arrived. If `room()` is not null, the caller must have
-  /// written the bytes there. If `room()` is null, the bytes are discarded.
+  /// Records that the next `size` payload bytes have arrived. `source` is their address. If
+  /// `room()` is not null, the caller must already have written the bytes to the address that
+  /// `room()` returns. If `room()` is null, the bytes are discarded.
   void filled(const std::byte* source, std::size_t size) {
     if (next_ != nullptr) next_ += size;
     note(source, size);
   }
-  /// Returns how many of the next `size` bytes can be passed to `take` now. A reduction in place
-  /// takes only whole elements, so the bytes of an incomplete element must wait until the rest of
-  /// the element has arrived.
+  /// Returns how many of the next `size` payload bytes the caller may pass to `take` now. A
+  /// reduction in place accepts only whole elements, so the bytes of an incomplete element must
+  /// wait until the rest of the element has arrived.
   std::size_t acceptable(std::size_t size) const {
     const std::size_t next = std::min(size, left_);
     const bool in_place = next_ == nullptr && receive_ != nullptr;
@@ -121,7 +124,8 @@ class payload_target final : public payload_writer {
     }
     filled(source, size);
   }
-  /// Completes the destination. Called when all of the payload has arrived.
+  /// Completes the receive that the payload belongs to, if there is such a receive. Called when all
+  /// of the payload has arrived.
   void end() {
     if (posted_receive* const receive = std::exchange(receive_, nullptr)) {
       receive->writer = nullptr;
@@ -148,7 +152,8 @@ class payload_target final : public payload_writer {
       next_ = nullptr;
       release_gathered();
     }
-    // A message that is paired with a receive is no longer in any queue, so it must be freed here.
+    // The matcher removes an unexpected message from its queue when it pairs the message with a
+    // receive. No queue refers to the message after that, so the message is freed here.
     if (unexpected_ != nullptr && unexpected_->receive == &receive) {
       next_ = nullptr;
       std::exchange(unexpected_, nullptr)->drop();
@@ -157,12 +162,14 @@ class payload_target final : public payload_writer {
   void forget(unexpected_frame& message) {
     if (unexpected_ == &message) unexpected_ = nullptr, next_ = nullptr;
   }
-  /// Returns whether the payload goes to a receive of the operation `record`.
+  /// Returns whether the current payload belongs to a receive of the operation that `record`
+  /// describes.
   bool is_for(const operation_record& record) const {
     const posted_receive* const receive = unexpected_ != nullptr ? unexpected_->receive : receive_;
     return receive != nullptr && receive->record == &record;
   }
-  /// Fails the receive in progress with `ec` if `matches(receive)` returns true.
+  /// Fails, with the error `ec`, the receive that the current payload belongs to. Does nothing if
+  /// there is no such receive or if `matches(receive)` returns false.
   template <class Predicate>
   void fail(std::error_code ec, Predicate matches) {
     posted_receive* const receive = unexpected_ != nullptr ? unexpected_->receive : receive_;
@@ -172,8 +179,8 @@ class payload_target final : public payload_writer {
   }
 
  private:
-  // The size, in bytes, of the longest elements that are reduced in place. A payload of longer
-  // elements is gathered before it is reduced.
+  // The largest size, in bytes, of an element that is reduced in place. A payload with larger
+  // elements is gathered in scratch memory before it is reduced.
   static constexpr std::size_t max_in_place_granularity = 4096;
 
   void note(const std::byte* bytes, std::size_t size) {

@@ -44,7 +44,8 @@ struct posted_send : key_table_node {
   posted_send* next_queued = nullptr;  // the next send in the queue
 
   bool is_pending() const { return awaits_cts || queued; }
-  /// Returns true if nothing of the message has been written and no CTS for it has arrived.
+  /// Returns true if no byte of the message has been written and no CTS for the message has
+  /// arrived. An RTS does not count as a part of the message.
   bool is_untouched() const {
     return awaits_cts || (queued && written == 0 && (frame.flags & flag::cleared) == 0);
   }
@@ -89,18 +90,19 @@ class byte_queue {
   std::size_t begin_ = 0;
 };
 
-/// The limits, in bytes, on the control frames that are queued for a peer that does not read. Above
-/// `max_unread_repeated`, further frames of the kinds `announce` and `report` are dropped, because
-/// this rank sends such frames repeatedly. Above `max_unread`, the connection is aborted. Only a
-/// peer that keeps sending frames that this rank must answer, and does not read the answers, can
-/// reach `max_unread`. The control frames that this rank sends unprompted, such as CTS, stay far
-/// below this limit.
+/// Limits, in bytes, on the control frames that are queued for a peer that does not read them. If
+/// more than `max_unread_repeated` bytes are queued, the queue drops each new frame of the kind
+/// `announce` or `report`, because this rank sends such frames repeatedly. If more than
+/// `max_unread` bytes are queued, this rank aborts the connection. The queue can reach `max_unread`
+/// only if the peer keeps sending frames that this rank must answer and does not read the answers.
+/// The other control frames of this rank, such as CTS, add up to far less than this limit.
 inline constexpr std::size_t max_unread_repeated = std::size_t{1} << 20;
 inline constexpr std::size_t max_unread = std::size_t{64} << 20;
 
 /// The frames that a connection has to write, in this order: the rest of a partly written frame
 /// that belongs to no queued send, the rest of the first send if it is partly written, the control
-/// frames, and the other sends. A frame that is partly written is always completed.
+/// frames, and the other sends. If a send is withdrawn after a part of its frame was written, the
+/// rest of that frame stays in the queue.
 class send_queue {
  public:
   send_queue() = default;
@@ -125,19 +127,21 @@ class send_queue {
   bool has_control() const { return !control_.empty(); }
   bool empty() const { return first_ == nullptr && control_.empty() && tail_.empty(); }
 
-  /// Tells why `control` has failed. Returns true if the peer has left too many bytes unread, and
-  /// false if there was no memory.
+  /// Returns true if `control` has failed because the peer has left too many bytes unread. If
+  /// `control` has failed and this function returns false, the cause was a lack of memory.
   bool is_too_much_unread() const { return too_much_unread_; }
-  /// Discards all queued frames except sends. Later calls of `control` have no effect.
+  /// Discards all queued frames that do not belong to a queued send. After this call, `control`
+  /// does nothing and returns true.
   void end() {
     ended_ = true;
     tail_.clear();
     control_.clear();
   }
 
-  /// Queues a control frame, unless the frame is a revoke that is queued already, or a frame that
-  /// is dropped (see `max_unread_repeated`). Returns false if there is no memory for the frame or
-  /// the peer has left too much unread. The caller must then end the connection.
+  /// Queues a control frame. Drops the frame and returns true if the frame is a revoke that is
+  /// already queued, or if its kind is limited by `max_unread_repeated` and this limit has been
+  /// exceeded. Returns false if there is no memory for the frame, or if the peer has left more than
+  /// `max_unread` bytes unread. The caller must then end the connection.
   [[nodiscard]] bool control(const header& frame, const void* payload) {
     if (ended_) return true;
     const bool is_repeated = frame.kind == kind::announce || frame.kind == kind::report;
@@ -169,8 +173,9 @@ class send_queue {
     last_ = &send;
     return first_ == &send;
   }
-  /// Calls `write()`. Returns true if `write` has written all of `send`. In that case no completion
-  /// is posted, because the caller itself reports that the send has completed.
+  /// Calls `write()`, which writes queued frames. Returns true if all of `send` was written during
+  /// this call. In that case, the completion of `send` is not posted, because the return value
+  /// tells the caller that the send has completed.
   template <class Write>
   bool ends_at_once(posted_send& send, Write write) {
     starting_ = &send;
@@ -219,8 +224,9 @@ class send_queue {
   void for_each(Visit visit) const {
     for (posted_send* send = first_; send != nullptr; send = send->next_queued) visit(*send);
   }
-  /// Fails the sends for which `matches(send)` returns true. Returns false if `withdraw` has
-  /// returned false for one of them. The caller must then end the connection.
+  /// Withdraws the queued sends for which `matches(send)` returns true, and fails them with the
+  /// error `ec`. Returns false if there is no memory for the rest of a partly written frame. The
+  /// caller must then end the connection.
   template <class Predicate>
   [[nodiscard]] bool fail(std::error_code ec, Predicate matches) {
     bool is_writable = true;
@@ -238,8 +244,8 @@ class send_queue {
 
   // ---- writing
 
-  /// Makes `parts` refer to the bytes to write to the socket next. Returns the number of parts
-  /// used.
+  /// Fills the first elements of `parts` with the addresses and sizes of the bytes that must be
+  /// written to the socket next. Returns the number of these elements.
   int gather(std::span<iovec> parts) const {
     std::size_t count = 0;
     const auto add = [&](const std::byte* data, std::size_t size) {
@@ -258,8 +264,9 @@ class send_queue {
     return static_cast<int>(count);
   }
 
-  /// The bytes to write next: the header `frame`, followed by its payload. If the kind of `frame`
-  /// is 0, there is no header, and the bytes are the rest of the payload of the previous frame.
+  /// The bytes that must be written next. These are the header `frame` and the payload of the
+  /// frame. If the kind of `frame` is 0, there is no header, and the bytes are the rest of the
+  /// payload of a frame whose header has already been written.
   struct piece {
     header frame;
     const std::byte* data = nullptr;
@@ -279,8 +286,8 @@ class send_queue {
     return next;
   }
 
-  /// Records that the header of `front()`, if there is one, and the next `size` payload bytes of
-  /// `front()` were written.
+  /// Records that the first `size` payload bytes of `front()` were written. If `front()` has a
+  /// header, records that the header was written as well.
   void advance_front(std::size_t size) {
     if (!tail_.empty()) {
       tail_.remove(size);
@@ -315,9 +322,9 @@ class send_queue {
   bool has_checksums() const { return header_bytes_ != sizeof(header); }
   std::size_t frame_bytes(const posted_send& send) const { return header_bytes_ + send.body(); }
 
-  // Returns whether the frame is a revoke that is equal to the last queued revoke, of which nothing
-  // has been written yet. Without this check, many equal revokes could be queued, because a rank
-  // answers each message on a failed communicator with a revoke.
+  // Returns whether the frame is a revoke that is equal to the last queued revoke. Returns false if
+  // a part of that queued revoke has already been written. Without this check, many equal revokes
+  // could be queued, because a rank answers each message on a failed communicator with a revoke.
   bool is_queued_already(const header& frame, const void* payload) const {
     const std::uint64_t written = control_total_ - control_.size();
     if (frame.kind != kind::revoke || last_revoke_ == 0 || last_revoke_ - 1 < written) return false;
@@ -350,19 +357,20 @@ class send_queue {
     }
   }
 
-  // Returns whether `front()` is a piece of the first send. `tail_` must be empty.
+  // Returns whether `front()` returns a piece of the first queued send, not of a control frame.
+  // `tail_` must be empty.
   bool is_send_at_front() const {
     return first_ != nullptr && (first_->written > 0 || control_.empty());
   }
 
-  // Records that `size` more bytes of `send` were written. An RTS gets its number when its first
-  // byte is written.
+  // Records that `size` more bytes of the frame of `send` were written. If the frame is an RTS and
+  // these are its first bytes, gives the RTS the next number.
   void count(posted_send& send, std::size_t size) {
     if (send.is_rts_only && send.written == 0 && size > 0) send.number = ++rts_count_;
     send.written += size;
   }
-  // Removes `send`, which is the first send of the queue and is completely written. Completes
-  // `send` unless only its RTS was queued.
+  // Removes `send` from the queue. Completes `send` unless only its RTS was queued. `send` must be
+  // the first send of the queue, and its frame must have been written completely.
   void finish_first(posted_send& send) {
     first_ = send.next_queued;
     if (first_ == nullptr) last_ = nullptr;

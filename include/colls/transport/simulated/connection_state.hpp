@@ -31,7 +31,8 @@ class connection_states {
     ticks stalled_until = 0;
     ticks last_arrival = 0;
     std::uint64_t messages = 0;
-    // These two members identify the last collective for which a message has arrived.
+    // The communicator and the sequence number of the last collective of which a message has
+    // arrived.
     std::uint32_t communicator = 0;
     std::uint64_t sequence = 0;
   };
@@ -51,8 +52,9 @@ class connection_states {
     refused,      // the peer's machine answers, but the peer's process has ended
     unreachable,  // the sender gets no answer
   };
-  /// Returns whether a message from `source` reaches `dest` and, if it does not, what the sender
-  /// learns. The first message between two ranks opens their connection.
+  /// Decides whether a message from `source` reaches `dest`. If it does, returns `passes` and opens
+  /// the connection of the two ranks, unless the connection is open. If the message does not
+  /// reach `dest`, returns what `source` learns, and records that `source` detects the failure.
   outcome try_send(int source, int dest) {
     connection_state& forward = between(source, dest);
     connection_state& backward = between(dest, source);
@@ -68,8 +70,8 @@ class connection_states {
                                                                            : outcome::unreachable;
   }
 
-  /// Records that `rank` detects a failure of its connection to `peer`. Does nothing and returns
-  /// false if the connection is not open or if `rank` has already detected a failure of it.
+  /// Records that `rank` detects the failure of its connection to `peer`, and returns true. Does
+  /// nothing and returns false if the connection is not open or its failure was recorded before.
   bool detect_failure(int rank, int peer) {
     connection_state& state = between(rank, peer);
     if (!state.open || state.failure_detected) return false;

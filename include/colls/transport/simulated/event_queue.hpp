@@ -24,9 +24,10 @@ constexpr ticks to_ticks(time_point time) {
 }
 
 /// A priority queue of entries, ordered by time. Entries with equal times are popped in the order
-/// in which they were pushed. Because each pushed entry is usually later than the previous one, the
-/// queue appends an entry to one of a few sorted runs if possible. It pushes an entry on a heap
-/// only if the entry is earlier than the last entry of every run.
+/// in which they were pushed. The queue consists of a heap and a few sorted FIFO queues, which are
+/// called runs. `push` appends an entry to a run whose last entry is not later than the new entry.
+/// It uses the heap only if there is no such run. This is rare, because most entries are later than
+/// the entry that was pushed before them.
 template <class Item>
 class event_queue {
  public:
@@ -58,8 +59,9 @@ class event_queue {
     if (run_[best].size() == 1) first_[best] = {time, added.order};
   }
 
-  /// Puts a popped item back into the queue with the time `until`. Deferred items with equal times
-  /// are popped in the order in which they were deferred, before all pushed items with that time.
+  /// Puts a popped item back into the queue with the time `until`. Items that were deferred to the
+  /// same time are popped in the order in which they were deferred. They are popped before all
+  /// items that were pushed with this time.
   void defer(ticks until, const Item& item) { push_heap_entry({until, ++deferred_, item}); }
 
   /// Returns the time of the first entry. The queue must not be empty.
@@ -89,8 +91,9 @@ class event_queue {
     return result;
   }
 
-  /// Returns the item that will probably be popped after `ahead` other items, or null if that item
-  /// is not known.
+  /// Predicts which item will be popped after `ahead` other items. The prediction assumes that all
+  /// these items come from the run of the last popped item. Returns null if the last popped item
+  /// came from the heap, or if its run is too short.
   const Item* peek(std::size_t ahead) const {
     if (popped_ == heap_index || ahead >= run_[popped_].size()) return nullptr;
     return &run_[popped_][ahead].item;
@@ -124,7 +127,7 @@ class event_queue {
     return a.time != b.time ? a.time > b.time : a.order > b.order;
   }
 
-  /// A FIFO queue in a circular buffer that grows.
+  /// A FIFO queue in a circular buffer. `push_back` enlarges the buffer if it is full.
   class ring_buffer {
    public:
     std::size_t size() const { return end_ - begin_; }

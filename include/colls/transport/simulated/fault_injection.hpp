@@ -9,9 +9,10 @@
 
 namespace colls {
 
-// Returns the arrival time of a message that would arrive at `time` without faults. In a run with a
-// fault plan, adds a random delay, holds the message back while the connection is stalled, and
-// keeps the messages of the connection in order.
+// Returns the arrival time of a message from `source` to `dest`. `time` is its arrival time in a
+// run without a fault plan. In a run with a fault plan, the message arrives after an additional
+// random delay. It does not arrive while the connection is stalled, nor before an earlier message
+// of the connection.
 inline simulated::ticks simulated_world::enforce_order(int source, int dest, ticks time) {
   if (!has_plan_) return time;
   simulated::connection_states::connection_state& state = connections_->between(source, dest);
@@ -65,9 +66,10 @@ inline bool simulated_world::corrupts(simulated_transport& sender) {
   return false;
 }
 
-// Defers the event `due` if the rank is frozen. Otherwise counts the event and injects the faults
-// planned for it. If the rank is then dead, drops the event. Returns true if the event was deferred
-// or dropped, and false if the caller must handle it.
+// Applies the fault plan before `rank` handles the event `due`. If the rank is frozen, defers the
+// event. Otherwise counts the event and injects the faults that are planned for it. Drops the event
+// if the rank is dead, whether from these faults or from earlier ones. Returns true if the event
+// was deferred or dropped. Returns false if the caller must handle the event.
 inline bool simulated_world::intercept(const event& due, simulated_transport& rank) {
   if (now_ < rank.frozen_until_) {
     event later = due;
@@ -129,8 +131,9 @@ inline void simulated_world::apply_pending_faults() {
   }
 }
 
-// Sets the state of a rank to `state`, which is not `alive`. Schedules the times at which connected
-// ranks detect the failure.
+// Sets the state of a rank to `state`, which must not be `alive`. Schedules control messages that
+// tell the connected ranks about the failure at the times at which they would detect it. If `state`
+// is `killed` and the plan has a store, the store also reports the failure to the other ranks.
 inline void simulated_world::end_rank(int rank, simulated::rank_state state) {
   connections_->state_of(rank) = state;
   if (state != simulated::rank_state::isolated) {
@@ -142,8 +145,8 @@ inline void simulated_world::end_rank(int rank, simulated::rank_state state) {
     if (other == rank) continue;
     if (state == simulated::rank_state::killed) {
       if (!connections_->detect_failure(other, rank)) continue;
-      // The other rank sees the end of the stream only after it has received all bytes that the
-      // ended rank sent.
+      // `other` receives all bytes that the killed rank has sent before it sees the end of the
+      // stream.
       const ticks last = std::max(now_, connections_->between(rank, other).last_arrival);
       report_loss(other, rank, last + network_.latency(rank, other), "its process has ended");
     } else {
@@ -158,8 +161,9 @@ inline void simulated_world::end_rank(int rank, simulated::rank_state state) {
   }
 }
 
-// If `rank` is connected to `peer`, schedules the time at which the unanswered keep-alive probes of
-// `rank` show that the connection is dead.
+// Called when `peer` has become unreachable for `rank`. If the two ranks are connected, schedules a
+// control message that tells `rank` about the failure. The control message arrives after
+// `idle_timeout`, when `rank` has received no answers to its keep-alive probes for that time.
 inline void simulated_world::detect_loss(int rank, int peer) {
   if (connections_->detect_failure(rank, peer))
     report_loss(rank, peer, now_ + idle_timeout, "it is cut off");
@@ -177,9 +181,9 @@ inline void simulated_world::report_loss(int rank, int peer, ticks time, const c
   push(time, event::kind::control_arrived, rank, &msg);
 }
 
-// Reports the failure `reason` to all reachable ranks except `source`. The report passes through
-// the store (the key-value service of the job). Does nothing if the plan has no store or `source`
-// is isolated.
+// Reports the failure `reason` through the store (the key-value service of the job). All ranks that
+// can reach the store receive the report, except `source`. Does nothing if the plan has no store or
+// if `source` is isolated.
 inline void simulated_world::broadcast_failure(int source, const failure& reason,
                                                std::uint32_t communicator) {
   if (!plan_.store || connections_->state_of(source) == simulated::rank_state::isolated) return;

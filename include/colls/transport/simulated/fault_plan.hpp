@@ -11,8 +11,9 @@
 namespace colls::simulated {
 
 /// A fault of `rank`, injected just before the `event`-th event of this rank. Events are numbered
-/// from 1. An event is a send or receive that the rank starts, the arrival of a message or control
-/// message at the rank, or the end of one of its transmissions.
+/// from 1. These are the events of a rank: the rank starts a send or a receive, a transmission of
+/// the rank ends, a message or control message arrives at the rank, a further piece of a message
+/// arrives, or the rank runs posted completions.
 struct fault {
   enum class kind : std::uint8_t {
     kill,            // the rank's process ends, and connected peers see the end of the stream

@@ -20,8 +20,9 @@ struct message;
 
 /// The state of a send operation.
 struct outgoing : key_table_node {
-  /// A `waiting` send is in a table of the sending rank until the matching receive is posted. A
-  /// `transmitting` send is in a list of the sending rank while its bytes leave that rank.
+  /// The stage of a send. A send is `waiting` while it waits for the receiver to post the matching
+  /// receive. It is `transmitting` while its bytes leave the sending rank. It is `idle` before it
+  /// starts and after it ends.
   enum class stage : std::uint8_t { idle, waiting, transmitting };
 
   operation_record* record = nullptr;
@@ -47,7 +48,8 @@ struct outgoing : key_table_node {
 };
 
 /// A message that is in flight, or that waits at its receiver until a receive is posted. `key.peer`
-/// is the sender. An RTS is a message without bytes.
+/// is the sender. An RTS is also a `message`. It has the length of the message that it announces,
+/// but it transfers no bytes.
 struct message final : unexpected_message {
   simulated_transport* sender = nullptr;
   std::int32_t dest = -1;
@@ -71,7 +73,7 @@ struct message final : unexpected_message {
   bool is_transmitting = false;  // the event that ends its transmission is still to come
   bool is_released = false;      // no longer needed, but still in transmission
 
-  /// Discards the message on behalf of the receiver.
+  /// Discards this message. Called when no receive will ever take it.
   void drop() override;
 };
 

@@ -42,10 +42,11 @@ inline std::string_view next_part(std::string_view& text, char separator) {
 /// - `flat`: no links are shared.
 /// - `nodes:8`: 8 ranks share a machine and its network card. Messages inside a machine are four
 ///   times as fast as messages between machines.
-/// - `fat_tree:16` or `fat_tree:16:4`: each leaf switch connects 16 ranks and has 16 or 4 uplinks,
-///   one to each spine switch. The destination rank of a message selects the spine switch.
+/// - `fat_tree:16:4`: each leaf switch connects 16 ranks and has 4 uplinks, one to each spine
+///   switch. The destination rank of a message selects the spine switch. `fat_tree:16` means
+///   `fat_tree:16:16`.
 /// - `torus:8x8x4`: a torus with one rank at each point. A message travels along one dimension
-///   after another, in the shorter direction around each dimension.
+///   after another. Along each dimension it travels in the shorter direction.
 struct topology {
   enum class shape : std::uint8_t { flat, nodes, fat_tree, torus };
 
@@ -92,10 +93,11 @@ struct topology {
 
 /// The parameters of the network, which follow the LogGP model. A rank sends its messages one after
 /// another. Sending a message takes the overhead plus the size of the message divided by the
-/// bandwidth. The message reaches the receiver after the latency. The receiver accepts messages one
-/// after another, and accepting a message takes the overhead. Links are full duplex. The bytes of a
-/// message are pipelined through all links of its route, and wait at links that are busy. Each link
-/// inside the network after the first one adds a tenth of the latency.
+/// bandwidth. The bytes of a message then need the time `latency_us` to reach the receiver. The
+/// receiver accepts messages one after another, and accepting a message takes the overhead. Links
+/// are full duplex. The bytes of a message are pipelined through all links of its route, and wait
+/// at links that are busy. If a route has several links inside the network, each of them except the
+/// first adds a tenth of `latency_us`.
 struct network_settings {
   double latency_us = 1;
   double overhead_us = 0.1;
@@ -188,8 +190,8 @@ class network {
   }
 
  private:
-  // The longest duration in ticks. It is longer than any deadline, yet many such durations can be
-  // added without overflow.
+  // The longest transfer time in ticks (almost three hours). It is longer than all usual deadlines.
+  // Hundreds of such times can be added without overflow.
   static constexpr double max_ticks = 1e16;
 
   static std::size_t index(std::int64_t number) { return static_cast<std::size_t>(number); }

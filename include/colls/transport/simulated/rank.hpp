@@ -76,9 +76,10 @@ inline simulated::message& simulated_transport::make_message(outgoing& send) {
   return msg;
 }
 
-// Transmits the message of `send` after the earlier messages of the rank. `is_cleared` says whether
-// this is a point-to-point message for which a CTS was sent. If `may_end` is true and the
-// transmission takes no time, completes the send and returns true. Otherwise returns false.
+// Starts to transmit the message of `send`. The transmission begins when the earlier transmissions
+// of this rank have ended. `is_cleared` is true for a point-to-point message for which the receiver
+// has sent a CTS. If `may_end` is true and the transmission takes no time, completes the send and
+// returns true. Otherwise returns false.
 inline bool simulated_transport::transmit(outgoing& send, bool may_end, bool is_cleared) {
   const simulated::network& network = world_.network_;
   message& msg = make_message(send);
@@ -111,7 +112,8 @@ inline bool simulated_transport::transmit(outgoing& send, bool may_end, bool is_
   return false;
 }
 
-// Copies the payload of a message, so that the sender's buffer is no longer accessed.
+// Copies the payload of a message from the buffer of the send to memory of this rank. The send can
+// then complete before the receiver accepts the message. Does nothing in a phantom run.
 inline void simulated_transport::copy_payload(message& msg) {
   if (world_.phantom_ || msg.size == 0 || msg.is_released) return;
   msg.copy = matcher_.acquire_scratch(msg.size);
@@ -145,8 +147,9 @@ inline void simulated_transport::remove_transmitting(outgoing& send) {
   if (send.next != nullptr) send.next->prev = send.prev;
 }
 
-// Withdraws a send. If its message is in transmission, the transmission continues from a copy of
-// the bytes.
+// Cancels a send that has not completed. If the send is still waiting, its message is never
+// transmitted. If the transmission has begun, it continues from a copy of the bytes, unless this
+// rank is dead.
 inline void simulated_transport::withdraw(outgoing& send) {
   message* const msg = std::exchange(send.msg, nullptr);
   if (send.progress == outgoing::stage::transmitting) {
@@ -169,9 +172,9 @@ inline void simulated_transport::withdraw(outgoing& send) {
   send.progress = outgoing::stage::idle;
 }
 
-// Transmits the message of `send`, for which the receiver has sent a CTS. In a collective, also
-// transmits the short messages with the same key that waited only because they must not overtake
-// this message.
+// Called when the receiver has sent a CTS for `send`. Transmits the message of `send`. In a
+// collective, messages with the same key must stay in order, so short messages may be waiting
+// behind this message. Transmits these, too, up to the next long message.
 inline void simulated_transport::handle_cts(outgoing& send) {
   const message_key key = send.key;
   const bool is_direct = key.is_point_to_point();
@@ -185,8 +188,9 @@ inline void simulated_transport::handle_cts(outgoing& send) {
   }
 }
 
-// Sends a repeated RTS, which tells the receiver the length of a long message that has waited for a
-// while. The RTS leaves after all messages that this rank has already sent.
+// Sends a repeated RTS for a message of a collective that still waits 100 ms after the start of the
+// collective. The RTS tells the receiver the length of the message. It leaves this rank after all
+// messages that the rank has already sent.
 inline void simulated_transport::repeat_rts(outgoing& send) {
   send.rts_repeated = true;
   message& msg = make_message(send);
@@ -222,7 +226,8 @@ inline bool simulated_transport::start(posted_receive& receive) {
   return true;
 }
 
-// If the peer has a long message that waits for this receive, sends a CTS for the message.
+// Called when this rank posts a receive for a long message of a collective. If a send of the peer
+// is already waiting for this receive, sends a CTS to the peer.
 inline void simulated_transport::clear_waiting_send(posted_receive& receive) {
   simulated_transport& peer = world_[receive.key.peer];
   message_key peer_key = receive.key;
@@ -248,7 +253,8 @@ inline bool simulated_transport::send_cts(posted_receive& receive, message& msg)
     return false;
   }
   matcher_.dequeue(receive);
-  // The receive has failed, so the message is not needed. The send completes without an error.
+  // The receive has failed, so the peer does not transmit the message. Only the receive reports an
+  // error. The send completes without one.
   peer.waiting_sends_.remove(*send);
   send->finish({});
   world_.push(world_.now_, simulated_world::event::kind::run, peer.rank(), nullptr);
@@ -289,10 +295,10 @@ inline void simulated_transport::handle_accepted(message& msg) {
   matcher_.add_unexpected(msg);
 }
 
-// Delivers a message to a receive that is not in the queue of the matcher. Returns true if the
-// receive is then done, with or without an error. If the message and the receive belong to
-// different calls, puts the receive into the queue and returns false. The receive then waits until
-// the communicator fails with a reason that names both calls.
+// Delivers a message to a receive, which must not be in the queue of the matcher. Returns true if
+// the receive has completed, with or without an error. If the message and the receive belong to
+// different calls, puts the receive into the queue and returns false. The receive stays there until
+// the communicator fails. The reason of that failure names both calls.
 inline bool simulated_transport::deliver(posted_receive& receive, message& msg) {
   receive.ec = matcher_.check(receive, msg.key.peer, msg.size, msg.hash);
   if (!receive.ec) {
@@ -316,8 +322,9 @@ inline bool simulated_transport::deliver(posted_receive& receive, message& msg) 
   return false;
 }
 
-// Begins to deliver a message to a receive piece by piece. Called if the fault plan has `pieces`. A
-// reduction runs only after the last piece.
+// Starts to deliver a message to a receive piece by piece. This happens only in a run whose fault
+// plan contains the statement `pieces`. If the receive reduces the message into its buffer, the
+// reduction runs after the last piece has arrived.
 inline void simulated_transport::start_piecewise(posted_receive& receive, message& msg) {
   if (matcher_.check(receive, msg.key.peer, msg.size, msg.hash)) {
     if (deliver(receive, msg)) receive.finish(receive.ec);
@@ -367,9 +374,10 @@ inline void simulated_transport::handle_rts(message& msg) {
   }
 }
 
-// Compares the length of a long message, which waits at its sender, with the length of the matching
-// receive. If the lengths differ, the communicator fails. Without this check, the send and the
-// receive would wait for each other.
+// Handles a repeated RTS, which announces a message that waits at its sender. Compares the length
+// of this message with the length of the matching receive. If the lengths differ, the communicator
+// fails. Without this check, a long send and a short receive would wait for each other forever,
+// because this rank sends no CTS for a short receive.
 inline void simulated_transport::handle_repeated_rts(message& msg) {
   if (matcher_.inspect(msg.key, msg.hash)) {
     posted_receive* const receive = matcher_.first(msg.key);
@@ -463,9 +471,9 @@ inline void simulated_transport::revoked(communicator_state& communicator, const
   }
   if (world_.is_dead(rank())) return;
   if (reporter < 0 && world_.has_plan_) world_.broadcast_failure(rank(), reason, communicator.id());
-  // Without a fault plan, control messages always arrive, so a rank that learns of the failure from
-  // another rank need not forward it. With a plan, every rank forwards the failure to its connected
-  // peers.
+  // In a run without a fault plan, every control message arrives. The rank that detects the failure
+  // therefore informs all ranks, and the other ranks need not forward its report. In a run with a
+  // fault plan, a control message may be lost, so every rank informs its connected peers.
   if (reporter >= 0 && !world_.has_plan_) return;
   for (int i = 0; i < communicator.size(); ++i) {
     const int peer = communicator.world_rank(i);
@@ -523,9 +531,9 @@ inline void simulated_transport::send_connection_control(int peer, control_messa
   send_control(peer, std::move(msg));
 }
 
-// In a run with a fault plan, records that a message of the collective with this key has arrived
-// from `key.peer`. Reports on silent ranks (those that do not answer) contain the last such
-// collective.
+// Records that a message of the collective with this key has arrived from `key.peer`. The message
+// shows that `key.peer` has called this collective. Reports on ranks that are late or do not answer
+// use this fact. Does nothing in a run without a fault plan.
 inline void simulated_transport::record_collective(const message_key& key, std::uint64_t hash) {
   if (!world_.has_plan_ || hash == 0) return;
   simulated::connection_states::connection_state& state =
@@ -552,8 +560,9 @@ inline void simulated_transport::dispute(int peer, std::uint32_t communicator,
   send_control(peer, std::move(msg));
 }
 
-// Checks deadlines. Sends a repeated RTS for each send that still waits 100 ms after its collective
-// has started.
+// Called when the timer of this rank expires. Makes the matcher check the deadlines of the
+// operations in flight. Sends a repeated RTS for each send that still waits 100 ms after its
+// collective has started, but at most one for each send.
 inline void simulated_transport::sweep() {
   matcher_.sweep(now());
   waiting_sends_.for_each([&](outgoing& send) {

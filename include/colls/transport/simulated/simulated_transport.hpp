@@ -21,11 +21,12 @@ namespace colls {
 
 class simulated_world;
 
-/// One rank of a `simulated_world`. A message up to the eager limit is sent at once, and waits at
-/// the receiver until a receive is posted. A longer message is sent when its receive is posted,
-/// after a CTS (clear to send) that takes no time. A long point-to-point message is first announced
-/// by an RTS (request to send). Apart from the CTS, ranks interact only through messages and
-/// control messages, each of which arrives at its own virtual time.
+/// One rank of a `simulated_world`. The rank sends a short message (up to the eager limit) at once,
+/// and the message waits at the receiver until a receive is posted. The rank sends a long message
+/// only after the receiver has posted the receive and has sent a CTS (clear to send). The CTS takes
+/// no virtual time. Before a long point-to-point message, the rank sends an RTS (request to send).
+/// Apart from the CTS, ranks interact only through messages and control messages, each of which
+/// arrives at its own virtual time.
 class simulated_transport final : failure_hooks, payload_writer {
  public:
   static constexpr bool consumes = true;
@@ -42,8 +43,8 @@ class simulated_transport final : failure_hooks, payload_writer {
   tag_matcher& matching() { return matcher_; }
   run_queue& queue() { return queue_; }
   inline time_point now() const;
-  /// Schedules a timer for the deadlines of the operations in flight, and an event that runs the
-  /// posted completions.
+  /// Checks the deadlines of the operations in flight, and sets a timer for the next check. If
+  /// completions are posted, schedules an event that runs them.
   inline void wake_driver();
   simulated_world& driver() { return world_; }
   inline int node_of(int rank) const;
@@ -121,8 +122,9 @@ class simulated_transport final : failure_hooks, payload_writer {
     send_revoke(peer, reason.communicator, reason);
   }
 
-  // The length of the longest chain of dependent messages that has arrived in one lane (one of the
-  // concurrent parts) of a call.
+  // The length of the longest chain of messages that has arrived in one lane of a call. A lane is
+  // one of the concurrent parts of the call. In a chain, each message was sent after its sender had
+  // received the previous message.
   struct chain {
     std::uint64_t sequence = 0;
     std::uint16_t lane = 0;
@@ -161,10 +163,10 @@ class simulated_transport final : failure_hooks, payload_writer {
   ticks frozen_until_ = 0;
 };
 
-/// The ranks of a simulated world, and their driver (event loop), which is a discrete-event
-/// simulation on one thread. Virtual time advances from event to event, and no clock is read. The
-/// same seed, fault plan and calls therefore give the same run. The state of a rank does not grow
-/// with the number of ranks.
+/// The ranks of a simulated world, and their driver (event loop). The driver is a discrete-event
+/// simulation on one thread. It advances virtual time from event to event and reads no clock. Two
+/// runs with the same seed, fault plan and calls are therefore identical. The state that the world
+/// keeps for one rank does not grow with the number of ranks.
 class simulated_world {
  public:
   struct settings {
@@ -175,14 +177,15 @@ class simulated_world {
     bool traced = false;
   };
 
-  /// The interface through which the world applies faults of the plan to the programs that run on
-  /// the ranks.
+  /// An interface that the owner of the ranks' programs implements. The world calls `handle` for
+  /// each injected fault that affects the program of a rank.
   class fault_handler {
    public:
-    /// Applies a fault of the kind `kill`, `half_open`, `cancel` or `destroy`. Called while no
-    /// event of the rank is being handled. After `kill` and `half_open` the rank makes no more
-    /// progress, so its program may be destroyed. For `cancel` and `destroy`, the program must drop
-    /// its operation or its communicator.
+    /// Called when the world has injected `fault`, which is of the kind `kill`, `half_open`,
+    /// `cancel` or `destroy`. During the call, the world handles no event of the rank. After `kill`
+    /// or `half_open`, the rank makes no more progress, so the handler may destroy its program. For
+    /// `cancel`, the handler must cancel the rank's operation in flight. For `destroy`, it must
+    /// destroy the rank's communicator.
     virtual void handle(const simulated::fault& fault) = 0;
 
    protected:
@@ -207,43 +210,48 @@ class simulated_world {
   std::uint64_t messages() const { return messages_; }
   /// Returns the total size of the messages sent.
   std::uint64_t bytes() const { return bytes_; }
-  /// Returns the length of the longest chain of messages in one lane. In a chain, each message was
-  /// sent after its sender had received the previous message.
+  /// Returns the number of messages in the longest chain of dependent messages. The messages of a
+  /// chain belong to the same call and to the same lane (one of the concurrent parts of a call).
+  /// Each sender had received the previous message of the chain before it sent its own message.
   std::uint32_t rounds() const { return rounds_; }
   void reset_counters();
   const std::vector<simulated::message_trace>& trace() const { return trace_; }
-  /// Returns the number of timers for announcements and deadlines that have expired. The number is
-  /// 0 in a run without delays.
+  /// Returns the number of timers that have expired. The timer of a rank expires when an operation
+  /// has waited so long that the rank must send an announcement or check a deadline. In a run
+  /// without delays, no operation waits that long, so the number is 0.
   std::uint64_t overdue() const { return overdue_; }
-  /// Returns the number of messages and control messages in flight.
+  /// Returns the number of messages and control messages that are in transit or wait at their
+  /// receivers.
   std::size_t in_flight() const { return message_pool_.used() + control_pool_.used(); }
-  /// Returns whether no event is scheduled, so that only a timer can cause progress.
+  /// Returns true if no event is scheduled. Only the expiry of a timer can then cause progress.
   bool is_quiescent() const { return events_.empty(); }
-  /// A fault of the plan that was injected, and the time of the injection.
+  /// A fault of the fault plan, and the virtual time at which the world injected it.
   struct injected_fault {
     simulated::fault fault;
     simulated::ticks time;
   };
   const std::vector<injected_fault>& injected_faults() const { return injected_faults_; }
   bool is_dead(int rank) { return connections_ && connections_->is_dead(rank); }
-  /// Describes the first few waiting operations, one per line, and the peers for which they wait.
+  /// Returns a text that describes up to eight waiting receives and sends, one per line. A line
+  /// names the rank that waits, its operation and the peer for which it waits.
   std::string waiting_report();
 
   // ---- the driver
 
   run_queue& queue() { return queue_; }
   time_point now() const { return simulated::to_nanoseconds(now_); }
-  /// Runs posted completions or handles the next event. Returns false if there is nothing to do.
+  /// Runs posted completions. If none are posted, handles the next event. Returns false if there is
+  /// neither a posted completion nor an event.
   bool poll() { return (!queue_.empty() && queue_.run()) || step(); }
-  /// Advances virtual time to the next timer. Throws std::logic_error if there is none, because the
-  /// ranks are then deadlocked.
+  /// Advances virtual time to the expiry of the next timer and handles that timer. Throws
+  /// std::logic_error if there is no timer, because the ranks are then deadlocked.
   void idle(unsigned);
   void enter() {}
   void leave() {}
 
   /// Handles events until `is_done()` returns true, and then returns true. Returns false if no
-  /// event is left but `is_done()` still returns false. In a run with fatal faults, the expiry of a
-  /// timer counts as an event.
+  /// event is left before that. If the fault plan contains fatal faults, also handles timers when
+  /// no event is left, and returns false only if no timer is left either.
   template <class Predicate>
   bool run_until(const Predicate& is_done) {
     while (!is_done()) {
@@ -293,14 +301,15 @@ class simulated_world {
   std::uint32_t add_trace(int source, const message_key& key, std::uint32_t round, std::size_t size,
                           const std::byte* data);
 
-  // Routing of messages through the network.
+  // These functions route messages through the network.
   void finish_transmission(message& msg);
   void schedule_arrival(message& msg);
   void handle_hop(message& msg);
   bool handle_arrival(message& msg);
   void release(message& msg);
 
-  // Fault injection. `count_event` counts an event of a rank and returns false if the rank is dead.
+  // These functions inject faults. `count_event` counts an event of `rank` and injects the faults
+  // that are planned for this event. It returns false if the rank is dead.
   bool count_event(simulated_transport& rank);
   bool intercept(const event& due, simulated_transport& rank);
   void discard(const event& due);

@@ -96,8 +96,9 @@ inline bool simulated_world::step() {
   const event* const nearest = events_.peek(4);
   if (nearest == nullptr || nearest->type != event::kind::arrived) return;
   const auto* const msg = static_cast<const message*>(nearest->subject);
-  // A receive lies inside the frame of the coroutine that awaits it, so the memory before and after
-  // the receive is prefetched too.
+  // The matching receive is usually the first one in the bucket. It is part of the frame of the
+  // coroutine that awaits it. That coroutine will soon resume, so the memory before and after the
+  // receive is prefetched too.
   prefetch_lines(ranks_[nearest->rank].matcher_.receives().bucket_head(msg->key), 512, 512);
 }
 
@@ -215,7 +216,8 @@ inline void simulated_world::finish_transmission(message& msg) {
   if (msg.hops == 0) schedule_arrival(msg);
 }
 
-// Schedules the arrival of a message that has passed all links except the receiver's port.
+// Schedules the arrival of a message at its receiver. `msg.tail` must be the time at which the last
+// byte leaves the last link before the port of the receiver.
 inline void simulated_world::schedule_arrival(message& msg) {
   const int source = msg.sender->rank();
   msg.is_lost = msg.is_lost || !try_pass(source, msg.dest);
@@ -237,10 +239,11 @@ inline void simulated_world::handle_hop(message& msg) {
   }
 }
 
-// Handles the arrival event of a message. The event occurs one overhead (the time to accept a
-// message) after the last byte reaches the port of the receiver. Returns true if the receiver
-// accepts the message now. Returns false if the message is lost, or if the port or the receiver is
-// busy. If either is busy, schedules an event at which the receiver accepts the message.
+// Handles the arrival event of a message. The event occurs when the last byte has reached the port
+// of the receiver and the overhead (the time to accept a message) has passed. Returns true if the
+// receiver accepts the message now. If the port or the receiver is busy, schedules an event at
+// which the receiver accepts the message, and returns false. If the message is lost, releases it
+// and returns false.
 inline bool simulated_world::handle_arrival(message& msg) {
   simulated_transport& rank = ranks_[msg.dest];
   if (msg.is_rts && !msg.is_repeated_rts) return true;
@@ -281,8 +284,8 @@ inline void simulated_world::discard(const event& due) {
     return;
   }
   auto& msg = *static_cast<message*>(due.subject);
-  // A message that passes links inside the network may have a second event in the queue, so
-  // discarding its `transmitted` event must not release the message.
+  // If the message passes links inside the network, another event of the message may still be in
+  // the queue. The message is released after that event, so it is not released here.
   if (due.type == event::kind::transmitted && msg.hops > 0 && !msg.is_released) {
     msg.is_transmitting = false;
   } else if (due.type == event::kind::transmitted) {

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Control messages between rank threads: the messages that carry no user data, such as state
-// reports, revocations of communicators and goodbyes.
+// Control messages between rank threads. A control message carries no user data. Examples are state
+// reports, revocations of communicators, and the goodbye that a rank sends when it leaves.
 
 #include <colls/matching/tag_matcher.hpp>
 #include <colls/transport/threads/message.hpp>
@@ -13,10 +13,13 @@
 
 namespace colls::threads {
 
-/// A control message other than a goodbye. An announcement tells a peer that the sender waits for
-/// that peer, and a report contains the state of the sender. A dispute contains the fingerprint
-/// (the arguments) of the sender's call after a mismatch, and a revocation contains the reason why
-/// a communicator has failed.
+/// A control message that is not a goodbye. There are four kinds:
+/// - An announcement tells a peer that an operation of the sender waits for that peer. It also
+///   contains a report.
+/// - A report contains the state of the sender and of the ranks that the sender knows to be late.
+/// - A dispute contains the fingerprint (the arguments) of a call of the sender. The sender sends
+///   it after it has received a message of a different call with the same sequence number.
+/// - A revocation contains the reason why a communicator has failed.
 struct control_message final : inbox_entry {
   inbox* return_inbox = nullptr;  // the inbox of the sender, which reuses the message
   message_key key;                // its `peer` is the sender
@@ -32,9 +35,10 @@ struct goodbye_message final : inbox_entry {
   bool is_broken = false;  // whether the sender has failed for lack of memory
 };
 
-/// The sender of the control messages of one rank. The receiver of a message gives the message back
-/// to this rank, which reuses it. If there is no memory for an announcement or a report, none is
-/// sent, because the rank sends such messages repeatedly.
+/// The part of a rank that sends its control messages. When the receiver has processed a
+/// `control_message`, it gives the message back, and this rank reuses it. If there is no memory for
+/// an announcement or a report, `announce` and `report` send nothing. That is harmless, because the
+/// rank sends such messages repeatedly.
 class control_messages {
  public:
   control_messages(inboxes& world_inboxes, int rank)
@@ -57,7 +61,8 @@ class control_messages {
     msg->state = state;
     post(peer, *msg);
   }
-  /// Sends the fingerprint `print` to `peer`. Returns false if there is no memory for the message.
+  /// Sends a dispute to `peer`. `print` is the fingerprint of this rank's call with the number
+  /// `sequence`. Returns false if there is no memory for the message.
   [[nodiscard]] bool dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
                              const fingerprint& print) {
     control_message* const msg = prepare(inbox_entry::kind::dispute);
@@ -67,8 +72,8 @@ class control_messages {
     post(peer, *msg);
     return true;
   }
-  /// Tells `peer` that the communicator has failed. Returns false if there is no memory for the
-  /// message.
+  /// Tells `peer` that the communicator has failed, and why. Returns false if there is no memory
+  /// for the message.
   [[nodiscard]] bool revoke(int peer, std::uint32_t communicator, const failure& reason) {
     control_message* const msg = prepare(inbox_entry::kind::revoke);
     if (msg == nullptr) return false;
@@ -77,7 +82,8 @@ class control_messages {
     post(peer, *msg);
     return true;
   }
-  /// Sends the last message to `peer`. Allocates no memory. May be called only once for each peer.
+  /// Sends a goodbye to `peer`. It is the last message from this rank to `peer`, so this function
+  /// may be called only once for each peer. Allocates no memory.
   void goodbye(int peer, bool is_broken) noexcept {
     goodbye_message& last = goodbyes_[static_cast<std::size_t>(peer)];
     last.type = inbox_entry::kind::goodbye;
@@ -95,7 +101,7 @@ class control_messages {
   }
 
  private:
-  // Returns a message of the kind `type` from this rank, or null if there is no memory for it.
+  // Returns a message of the kind `type` that this rank can send, or null if there is no memory.
   control_message* prepare(inbox_entry::kind type) noexcept {
     try {
       control_message& msg = pool_.take();

@@ -36,16 +36,16 @@ struct inbox_entry {
   inbox_entry* next_entry = nullptr;
 };
 
-/// A multi-producer, single-consumer queue. Entries of one producer are taken in the order in which
-/// they were put.
+/// A multi-producer, single-consumer queue. The consumer takes the entries of one producer in the
+/// order in which that producer put them.
 class inbox {
  public:
   inbox() = default;
   inbox(const inbox&) = delete;
   inbox& operator=(const inbox&) = delete;
 
-  /// Puts an entry into the inbox. Returns false if the inbox is closed, in which case the caller
-  /// keeps the entry.
+  /// Puts an entry into the inbox. Returns false if the inbox is closed. The caller then keeps the
+  /// entry.
   bool put(inbox_entry& entry) noexcept {
     inbox_entry* last = last_.load(std::memory_order_relaxed);
     do {
@@ -59,25 +59,26 @@ class inbox {
     return true;
   }
 
-  /// Takes all entries out of the inbox and returns the oldest one, or null if there are none. The
-  /// `next_entry` of each entry is the next newer entry.
+  /// Takes all entries out of the inbox. Returns the oldest entry, or null if there are none. The
+  /// entries form a list from the oldest to the newest, which is linked through `next_entry`.
   inbox_entry* take() noexcept {
     inbox_entry* const last = last_.load(std::memory_order_relaxed);
     if (last == nullptr || last == &closed_) return nullptr;
     return reversed(last_.exchange(nullptr, std::memory_order_acquire));
   }
-  /// Takes all entries, as `take` does, and closes the inbox. From then on, `put` returns false.
+  /// Closes the inbox and takes all entries, as `take` does. After this call, `put` returns false.
   inbox_entry* close() noexcept {
     return reversed(last_.exchange(&closed_, std::memory_order_acq_rel));
   }
 
-  /// Sleeps until an entry is put into the inbox, but at most for `max_duration`. May also wake up
-  /// spuriously.
+  /// Sleeps until the inbox contains an entry, but not longer than `max_duration`. May also return
+  /// earlier without an entry (a spurious wakeup).
   void sleep(time_point max_duration) noexcept {
     asleep_.store(1, std::memory_order_seq_cst);
     if (last_.load(std::memory_order_seq_cst) == nullptr) {
       const timespec limit{max_duration / seconds, max_duration % seconds};
-      // Errors and timeouts need no handling, because the caller polls again in any case.
+      // The result is ignored, because the caller polls the inbox again even after an error or a
+      // timeout.
       (void)::syscall(SYS_futex, &asleep_, FUTEX_WAIT_PRIVATE, 1, &limit, nullptr, 0);
     }
     asleep_.store(0, std::memory_order_relaxed);
@@ -88,7 +89,7 @@ class inbox {
 
   void wake() noexcept {
     asleep_.store(0, std::memory_order_relaxed);
-    // The result is ignored, because the call fails only for an invalid address.
+    // The result is ignored, because this system call fails only if the address is invalid.
     (void)::syscall(SYS_futex, &asleep_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
   }
 
@@ -103,8 +104,8 @@ class inbox {
     return first;
   }
 
-  // This member begins a cache line, so that writes by other threads do not slow down accesses to
-  // the data before it.
+  // Because of this alignment, two inboxes never share a cache line. Writes to one inbox therefore
+  // do not slow down accesses to another.
   alignas(64) std::atomic<inbox_entry*> last_ = nullptr;
   std::atomic<std::uint32_t> asleep_ = 0;
   inbox_entry closed_;

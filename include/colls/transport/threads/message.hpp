@@ -13,10 +13,10 @@
 
 namespace colls::threads {
 
-/// A message in flight. The sender creates the message, the receiver returns it, and the sender
-/// reuses it. The receiver reads the bytes of the message only between a successful `claim` and
-/// `return_to_sender`. The sender may release these bytes only after the message was returned or
-/// after a successful `try_cancel`.
+/// A message in flight. When the receiver has processed the message, it returns the message to the
+/// sender, which reuses it. The receiver may read the payload only after a successful `claim` and
+/// before `return_to_sender`. The sender may release the payload only after the receiver has
+/// returned the message, or after a successful `try_cancel`.
 struct message final : unexpected_message, inbox_entry {
   enum class stage : std::uint8_t { available, claimed, done, cancelled };
 
@@ -28,7 +28,8 @@ struct message final : unexpected_message, inbox_entry {
 
   std::atomic<stage> progress{stage::done};
   inbox* return_inbox = nullptr;  // the inbox of the sender
-  // The send operation, which only the sender accesses. Null if no operation waits for the message.
+  // The send operation that waits until the receiver returns the message, or null if there is none.
+  // Only the sender accesses this pointer.
   void* owner = nullptr;
   const std::byte* data = nullptr;
   tag_matcher::block copy;         // the bytes of a buffered message
@@ -44,10 +45,11 @@ struct message final : unexpected_message, inbox_entry {
   /// Claims the message for the receiver. Returns false if the sender has cancelled the message. In
   /// that case the sender also puts a `cancel_notice` into the receiver's inbox.
   bool claim() noexcept { return swap(stage::available, stage::claimed); }
-  /// Cancels the message on behalf of the sender. Returns false if the receiver has claimed the
-  /// message, in which case the receiver returns it.
+  /// Cancels the message on behalf of the sender. Returns false if the receiver has already claimed
+  /// the message. The receiver then returns the message after it has processed it.
   bool try_cancel() noexcept { return swap(stage::available, stage::cancelled); }
-  /// Waits until the receiver has stopped reading the bytes. Called by the sender.
+  /// Waits until the receiver no longer reads the payload. Called by the sender when `try_cancel`
+  /// has returned false.
   void await_reader() const noexcept {
     while (progress.load(std::memory_order_acquire) == stage::claimed) ::sched_yield();
   }
@@ -55,8 +57,8 @@ struct message final : unexpected_message, inbox_entry {
     return progress.load(std::memory_order_relaxed) == stage::available;
   }
 
-  /// Returns the message to its sender. After this call, the receiver must not access the message.
-  /// If the sender has left, the message stays unused until the world is destroyed.
+  /// Returns the message to its sender with the result `ec`. After this call, the receiver must not
+  /// access the message. If the sender has left the world, no rank reuses the message.
   void return_to_sender(std::error_code ec) noexcept {
     result = ec;
     type = kind::returned;
@@ -68,8 +70,9 @@ struct message final : unexpected_message, inbox_entry {
   void reject(std::error_code ec) noexcept {
     if (claim()) return_to_sender(ec);
   }
-  /// Rejects a message that will never be received. The error is `mismatch` if the receiver still
-  /// has the communicator, and `closed` if the receiver has left it.
+  /// Rejects the message, because no receive will take it. The sender gets the error `mismatch` if
+  /// the receiving rank is still a member of the communicator. It gets the error `closed` if the
+  /// receiving rank has left the communicator.
   void drop() override {
     const bool open = std::exchange(matcher, nullptr)->find(key.communicator) != nullptr;
     reject(make_error_code(open ? errc::mismatch : errc::closed));
@@ -82,8 +85,8 @@ struct message final : unexpected_message, inbox_entry {
   }
 };
 
-/// A pool that owns all nodes of one type that a rank has allocated, and reuses the nodes that were
-/// given back.
+/// A pool of nodes of one type, used by one rank. The pool owns all nodes that it has allocated,
+/// and reuses the nodes that were given back.
 template <class Node>
 class node_pool {
  public:

@@ -17,10 +17,11 @@
 
 namespace colls {
 
-/// One rank of a `thread_world`. Only one thread may use this object. A receiver copies or reduces
-/// a message directly from the sender's buffer. A point-to-point message up to the eager limit,
-/// however, is first copied to another buffer, so that the sender does not wait. A thread
-/// communicates with another thread by putting entries into the inbox of that thread.
+/// One rank of a `thread_world`. Only the thread of this rank may use this object. The receiver of
+/// a message copies or reduces it directly from the sender's buffer. For a point-to-point message
+/// up to the eager limit, the sender can instead copy the message to a separate buffer, so that it
+/// does not wait for the receiver. Threads communicate by putting entries into the inboxes of each
+/// other.
 class thread_transport final : failure_hooks {
  public:
   static constexpr bool consumes = true;
@@ -85,8 +86,9 @@ class thread_transport final : failure_hooks {
     completion* done_ = nullptr;
     std::error_code ec_;
     bool waiting_ = false;
-    // Null after the receiver has returned the message. If the message was returned with an error,
-    // the operation may still wait for the failure of the communicator.
+    // The message that the receiver has not returned yet, or null if there is none. If the receiver
+    // has returned the message with an error, this send may still wait until the communicator
+    // fails.
     threads::message* message_ = nullptr;
     send_operation* next_ = nullptr;  // neighbours in the list of waiting sends
     send_operation* prev_ = nullptr;
@@ -110,8 +112,8 @@ class thread_transport final : failure_hooks {
     return queue_.run() || moved;
   }
   void idle(unsigned idle_polls) {
-    // The thread does not sleep while it waits for a device, because the device cannot wake it and
-    // a sleep takes longer than many kernels.
+    // A device cannot wake this thread, and a sleep takes longer than many device kernels. If the
+    // thread may spin, it therefore does not sleep while it waits for a device.
     if (idle_polls <= spin_ || (spin_ > 0 && queue_.is_watching())) {
 #if defined(__x86_64__)
       __builtin_ia32_pause();
@@ -123,7 +125,7 @@ class thread_transport final : failure_hooks {
   }
   void enter() {}
   void leave() {}
-  /// Sets the number of polls without progress before the thread sleeps.
+  /// Sets the number of polls in a row without progress after which the thread sleeps.
   void spin(unsigned polls) { spin_ = polls; }
 
   /// Leaves the world. Operations of other ranks that still need this rank fail with `closed`.
@@ -131,7 +133,8 @@ class thread_transport final : failure_hooks {
     depart();
     co_return;
   }
-  /// Leaves the world as `close` does, without a task. Later calls have no effect.
+  /// Leaves the world as `close` does, but creates no task. Does nothing if this rank has already
+  /// left.
   void depart() {
     if (departed_) return;
     process(inbox_.take());
@@ -146,13 +149,14 @@ class thread_transport final : failure_hooks {
   using control_message = threads::control_message;
   using inbox_entry = threads::inbox_entry;
   static constexpr time_point tick = 50 * milliseconds;
-  /// Returns the number of bytes that a buffered message of `size` bytes takes up in the eager
-  /// window, which limits the buffered messages that a rank has in flight.
+  /// Returns the number of bytes by which a buffered message of `size` bytes counts towards the
+  /// eager window. This window limits the total size of the buffered messages that a rank has in
+  /// flight.
   static constexpr std::size_t weight(std::size_t size) { return size + 64; }
 
-  // The completion that makes this rank fail. It is posted when memory is exhausted, because
-  // without memory a rank can neither send control messages nor keep the messages that arrive. The
-  // peers learn of the failure at once from the goodbye of the rank.
+  // A completion that makes this rank fail. `fail_without_memory` posts it, because a rank without
+  // memory can neither send control messages nor keep the messages that arrive. That function also
+  // sends goodbyes, which inform the peers of the failure at once.
   struct failure_completion : completion {
     explicit failure_completion(thread_transport& transport)
         : completion(
@@ -213,8 +217,8 @@ class thread_transport final : failure_hooks {
       send.message_ = nullptr;
       msg.result = {};
       handle_returned(msg);
-      // The last control messages of the peer may explain why the peer has left, so they are
-      // processed first.
+      // The inbox may contain control messages that explain why the peer has left. They are
+      // processed first, so that the send fails with that reason.
       process(inbox_.take());
       send.ec_ = matcher_.peer_left(departed_ ? rank() : peer, send.record_);
       return true;
@@ -242,8 +246,8 @@ class thread_transport final : failure_hooks {
     send.done_->post();
   }
 
-  // Cancels the message of a send. Returns false if the receiver has claimed the message, in which
-  // case the receiver returns it.
+  // Cancels the message of `send`. Returns false if the receiver has already claimed the message.
+  // The receiver then returns the message after it has processed it.
   bool try_cancel(send_operation& send) {
     message& msg = *send.message_;
     if (!msg.try_cancel()) return false;
@@ -251,8 +255,8 @@ class thread_transport final : failure_hooks {
     msg.owner = nullptr;
     msg.cancellation.type = inbox_entry::kind::cancelled;
     msg.cancellation.subject = &msg;
-    // The result of `put` is ignored. It is false only if the receiver has left. The receiver then
-    // does not return the message, and the message is never reused.
+    // The result of `put` is ignored. `put` returns false only if the receiver has left the world.
+    // The receiver then never returns the message, so this rank does not reuse it.
     inboxes_[send.key_.peer].put(msg.cancellation);
     return true;
   }
@@ -265,8 +269,9 @@ class thread_transport final : failure_hooks {
     remove_waiting(send);
   }
 
-  // Handles a message of this rank that the receiver has returned after it was received, rejected
-  // or cancelled. Also called when the message cannot be sent because the receiver has left.
+  // Handles a message that this rank has sent and the receiver has returned. The receiver returns a
+  // message after it has received or rejected the message, or after the sender has cancelled it.
+  // Also called for a message that cannot be sent, because the receiver or this rank has left.
   void handle_returned(message& msg) {
     auto* const send = static_cast<send_operation*>(std::exchange(msg.owner, nullptr));
     const std::error_code result = msg.result;
@@ -281,8 +286,9 @@ class thread_transport final : failure_hooks {
       finish(*send, {});
       return;
     }
-    // After a mismatch the send waits until the communicator fails with a reason that names both
-    // calls. If the communicator has already failed, the send fails now.
+    // The receiver has returned the message with an error. After a mismatch, the send waits until
+    // the communicator fails, because the reason of that failure names both calls. If the
+    // communicator has already failed, the send completes now.
     communicator_state& communicator = *send->record_.communicator;
     if (result == errc::closed) matcher_.peer_left(send->key_.peer, send->record_);
     if (send->waiting_ && communicator.failed()) finish(*send, communicator.reason().code);
@@ -307,10 +313,11 @@ class thread_transport final : failure_hooks {
     return true;
   }
 
-  // Delivers a claimed message to a receive that is not in the queue of the matcher. Returns true
-  // if the receive is then done, with or without an error. If the message and the receive belong to
-  // different calls, puts the receive into the queue and returns false. The receive then waits
-  // until the communicator fails with a reason that names both calls.
+  // Delivers a claimed message to `receive`, which is not in the queue of the matcher. Returns true
+  // if this completes the receive, with or without an error. If the message and the receive belong
+  // to different calls, puts the receive into the queue of the matcher and returns false. The
+  // receive then waits until the communicator fails, because the reason of that failure names both
+  // calls.
   bool deliver(posted_receive& receive, message& msg) {
     receive.ec = matcher_.check(receive, msg.key.peer, msg.size, msg.hash);
     if (!receive.ec) receive.accept(msg.data, msg.size, msg.key.peer);
@@ -320,7 +327,7 @@ class thread_transport final : failure_hooks {
     return false;
   }
 
-  // The last collective for which a message from a peer has arrived.
+  // The collective to which the last collective message or announcement from a peer belongs.
   struct last_collective {
     std::uint32_t communicator = 0;
     std::uint64_t sequence = 0;
@@ -423,8 +430,8 @@ class thread_transport final : failure_hooks {
   bool is_gone(int peer) const { return peer >= 0 && gone_[index(peer)]; }
   static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
 
-  // Handles the goodbye of a peer. Revokes each communicator on which an operation still waits for
-  // this peer.
+  // Handles a goodbye, the last message of a peer. Revokes each communicator on which an operation
+  // of this rank still waits for this peer.
   void handle_goodbye(const threads::goodbye_message& last) {
     const int peer = last.source;
     gone_[index(peer)] = true;
@@ -445,9 +452,10 @@ class thread_transport final : failure_hooks {
   void revoked(communicator_state& communicator, const failure& reason, int reporter) override {
     for (send_operation* send = first_sent_; send != nullptr;) {
       send_operation* const next = send->next_;
-      // If the receiver is reading the message of a send, the send completes when the message is
-      // returned. Waiting for the receiver here could deadlock, because the receiver may be inside
-      // a reduction that has itself revoked the communicator.
+      // If the receiver is reading the message of a send, that send completes when the receiver
+      // returns the message. This function must not wait for that, because it may run inside a
+      // reduction that reads a message. Two ranks that read each other's messages could then wait
+      // for each other forever.
       if (send->record_.communicator == &communicator &&
           (send->message_ == nullptr || try_cancel(*send))) {
         finish(*send, reason.code);
@@ -502,18 +510,18 @@ class thread_transport final : failure_hooks {
 static_assert(consuming_transport<thread_transport>);
 static_assert(driver<thread_transport>);
 
-/// The ranks of a world, and the state that their threads share. A `thread_world` must be created
-/// before the threads, and must outlive their communicators. The thread of rank `r` may use only
-/// `world[r]`.
+/// The ranks of a world, and the inboxes through which their threads communicate. A program must
+/// create the `thread_world` before the threads, and must destroy it after their communicators. The
+/// thread of rank `r` may use only `world[r]`.
 class thread_world {
  public:
   explicit thread_world(int size) : inboxes_(size) {
     const int cores = detail::cores();
     for (int rank = 0; rank < size; ++rank) {
       ranks_.push_back(std::make_unique<thread_transport>(inboxes_, rank));
-      // If there are more ranks than cores, a rank that waits sleeps at once. A spinning rank would
-      // take the core of a rank that could work, and a yielding rank would wait behind all other
-      // programs.
+      // If there are more ranks than cores, a waiting rank sleeps at once. If it spun instead, it
+      // would occupy a core that another rank needs. If it yielded, it might run again only after
+      // all other programs on its core.
       ranks_.back()->spin(size <= cores ? 500 : 0);
     }
   }

@@ -4,12 +4,13 @@
 
 // ring_buffer: carries frames from one process to another through memory that both have mapped.
 //
-// Each frame takes a slot, which is one cache line with its own sequence number. A short message
-// lies in its slot, so only one cache line moves from core to core. A longer payload lies in a ring
-// of bytes next to the slots. The writer stores the sequence number of a slot last. When the reader
-// sees that number, the slot and the payload bytes that belong to it are therefore complete. Each
-// cache line is written by only one of the two processes. If checksums are enabled, each slot
-// contains a checksum of the slot and of the bytes that it adds to the ring.
+// Each frame takes a slot, which is one cache line with its own sequence number. A short payload
+// lies in the slot itself, so only one cache line moves from core to core. A longer payload lies in
+// a ring of bytes next to the slots. The writer stores the sequence number of a slot last. When the
+// reader sees that number, the slot and its payload bytes in the ring are therefore complete. Only
+// the writer writes the slots, and only the reader writes the cache line that contains its
+// progress. If checksums are enabled, each slot contains a checksum of the slot and of its payload
+// bytes in the ring.
 
 #include <colls/base/cache_lines.hpp>
 #include <colls/os/crc32c.hpp>
@@ -25,17 +26,19 @@ namespace colls::shm {
 
 /// The number of slots in each direction of a connection.
 inline constexpr std::size_t slots = 512;
-/// The limits on the length of a ring of bytes. The length is a power of two. The rings from which
-/// a rank reads are together longer than the private cache of its core. Bytes that the rank has
-/// read therefore leave that cache before the writer overwrites them, and the writer need not wait
-/// for cache lines that the core of the reader holds. If ranks share a core, longer rings also let
-/// them switch less often.
+/// The minimum and maximum length of a ring of bytes. The length is a power of two. Together, the
+/// rings from which a rank reads should be longer than the private cache of its core. The core then
+/// evicts the bytes that the rank has read before the writer overwrites them, and the writer need
+/// not wait for these cache lines. If several ranks share a core, longer rings also reduce the
+/// number of context switches.
 inline constexpr std::size_t min_ring_bytes = 256 * 1024;
 inline constexpr std::size_t max_ring_bytes = 2 * 1024 * 1024;
-/// The maximum length of a payload in a slot without a checksum.
+/// The number of payload bytes for which a slot has room. If checksums are enabled, the last four
+/// of these bytes hold the checksum.
 inline constexpr std::size_t max_inline_bytes = 24;
-/// The maximum length of the pieces into which a queued payload is split. A slot adds at most one
-/// piece to the ring. The reader copies a piece while the writer writes the next one.
+/// The maximum number of payload bytes that one slot describes. `write_frames` splits a longer
+/// payload into pieces, each with a slot of its own. The reader can therefore copy one piece while
+/// the writer writes the next one.
 inline constexpr std::size_t max_piece_bytes = 32 * 1024;
 
 struct alignas(64) slot {
@@ -48,8 +51,8 @@ static_assert(sizeof(slot) == 64);
 /// The offset of the checksum in `slot::data`.
 inline constexpr std::size_t checksum_offset = max_inline_bytes - sizeof(std::uint32_t);
 
-/// Copies bytes that a peer may be changing at the same time. Reads each byte only once, so that
-/// values cannot change after the caller has checked them.
+/// Copies `size` bytes that a peer may be changing at the same time. Reads each byte only once. The
+/// caller can then check the copy, which the peer cannot change.
 [[gnu::always_inline]] inline void copy_once(void* dest, const void* source, std::size_t size) {
   // The types are unaligned, because payloads follow each other in the ring without padding.
   using word64 [[gnu::may_alias, gnu::aligned(1)]] = std::uint64_t;
@@ -95,12 +98,12 @@ struct direction {
 };
 inline constexpr std::size_t direction_bytes = round_up_to_pages(sizeof(direction));
 static_assert(min_ring_bytes % max_page_size == 0);
-/// Returns the size of the segment of a connection, which holds both directions, each with a ring
-/// of `ring` bytes.
+/// Returns the size of the shared memory segment of a connection. The segment holds both
+/// directions, each with a ring of `ring` bytes.
 constexpr std::size_t connection_bytes(std::size_t ring) { return 2 * (direction_bytes + ring); }
 
-/// Returns the length of each ring of bytes for `ranks` ranks on one host. `oversubscribed` says
-/// that the ranks outnumber the cores.
+/// Returns the length of each ring of bytes if `ranks` ranks run on this host. `oversubscribed`
+/// must be true if there are more ranks than cores.
 constexpr std::size_t ring_bytes_for(int ranks, bool oversubscribed) {
   const std::size_t total = oversubscribed ? 16 << 20 : 4 << 20;
   std::size_t ring = min_ring_bytes;
@@ -112,8 +115,8 @@ constexpr std::size_t ring_bytes_for(int ranks, bool oversubscribed) {
 /// reads the other one. No function waits for the peer.
 class ring_buffer {
  public:
-  /// `checks` enables checksums of slots. The numbers of the slots continue as if `first_slot`
-  /// slots had already been written and read in each direction.
+  /// Constructs one end of a connection that is not mapped yet. If `checks` is true, each slot
+  /// contains a checksum. In each direction, the number of the first slot is `first_slot + 1`.
   explicit ring_buffer(bool checks = false, std::uint64_t first_slot = 0)
       : inline_bytes_(checks ? checksum_offset : max_inline_bytes),
         slots_written_(first_slot),
@@ -155,8 +158,8 @@ class ring_buffer {
 
   // ---- writing
 
-  /// Returns the number of bytes in the ring that this rank knows to be free. Loads the progress of
-  /// the reader only if fewer than `wanted` bytes are known to be free.
+  /// Returns how many bytes of the ring this rank, the writer, knows to be free. Reads the progress
+  /// of the reader from shared memory only if fewer than `wanted` bytes are known to be free.
   std::size_t room(std::size_t wanted) {
     if (ring_bytes_ - (bytes_written_ - bytes_done_) < wanted) {
       bytes_done_ = out().reader.bytes_done.load(std::memory_order_acquire);
@@ -170,9 +173,9 @@ class ring_buffer {
     return slots_written_ - slots_done_ < slots;
   }
 
-  /// Writes a frame with the first `size` bytes of its payload. The caller must have checked that a
-  /// slot is free. Unless the whole payload fits into the slot, the caller must also have checked
-  /// that the ring has room for these bytes.
+  /// Writes the header `frame` and the first `size` bytes of the frame's payload. The caller must
+  /// have checked that a slot is free. Unless the whole payload fits into the slot, the caller must
+  /// also have checked that the ring has room for `size` bytes.
   void write(const interprocess::header& frame, const std::byte* data, std::size_t size) {
     slot& next = out().all[slots_written_ % slots];
     std::memcpy(static_cast<void*>(&next.frame), &frame, sizeof frame);
@@ -199,8 +202,8 @@ class ring_buffer {
     progressed_ = true;
   }
 
-  /// Prefetches a few of the cache lines that this rank will probably write next. Called while this
-  /// rank waits, so that the next write need not wait for these cache lines.
+  /// Prefetches a few of the cache lines that this rank will probably write next. Called when this
+  /// rank has nothing to read. The next write then need not wait for these cache lines.
   void prefetch_for_write() {
     for (int lines = 4; lines > 0 && prefetched_ < prefetch_end_; --lines, prefetched_ += 64) {
       prefetch_line(bytes_[0].data() + prefetched_ % ring_bytes_);
@@ -217,8 +220,8 @@ class ring_buffer {
                ? &next
                : nullptr;
   }
-  /// Returns whether the checksum in `next`, which is the front slot, is right. The checksum covers
-  /// the slot and the bytes that it adds to the ring. Returns true if checksums are not enabled.
+  /// Returns whether the checksum in `next` is correct. `next` must be the front slot. The checksum
+  /// covers the slot and its payload bytes in the ring. If checksums are not enabled, returns true.
   bool is_intact(const slot& next) const {
     if (!has_checksums()) return true;
     const std::size_t piece = load_once(next.piece);
@@ -227,9 +230,9 @@ class ring_buffer {
     return piece <= ring_bytes_ - readable_ &&
            sum == checksum_of(next, slots_read_ + 1, piece, data() + readable_);
   }
-  /// Returns whether the number in the front slot is valid. If the peer has written the slot, the
-  /// valid number is the next one. Otherwise it is the number from the previous round through the
-  /// slots. Returns true if checksums are not enabled.
+  /// Returns whether the front slot has one of its two possible sequence numbers. If the peer has
+  /// written the slot, this is the sequence number that the reader expects next. Otherwise, it is
+  /// the number from the slot's previous use, or 0. If checksums are not enabled, returns true.
   bool has_valid_number() const {
     if (!has_checksums()) return true;
     const std::uint64_t previous = slots_read_ < slots ? 0 : slots_read_ + 1 - slots;
@@ -237,16 +240,16 @@ class ring_buffer {
     return number == static_cast<std::uint32_t>(previous) ||
            number == static_cast<std::uint32_t>(slots_read_ + 1);
   }
-  /// Removes the front slot, which adds `piece` bytes to the readable bytes. Returns false and does
-  /// nothing if the ring cannot hold so many bytes.
+  /// Removes the front slot, and counts its `piece` payload bytes in the ring as readable. Returns
+  /// false and does nothing if there would then be more readable bytes than the ring can hold.
   bool pop(std::size_t piece) {
     if (piece > ring_bytes_ - readable_) return false;
     readable_ += piece;
     ++slots_read_;
     return true;
   }
-  /// Returns the number of payload bytes that have arrived and were not taken. These bytes lie at
-  /// `data()`.
+  /// Returns the number of readable bytes, which begin at `data()`. These are the payload bytes of
+  /// the removed slots, except those that this rank has released by `take`.
   std::size_t readable() const { return readable_; }
   const std::byte* data() const { return bytes_[1].data() + bytes_read_ % ring_bytes_; }
   /// Releases the first `size` readable bytes, so that the peer may overwrite them.
@@ -259,25 +262,26 @@ class ring_buffer {
       publish();
     }
   }
-  /// Publishes the progress of the reader if this rank, the reader, has released many slots since
-  /// the last publication.
+  /// Tells the peer how many slots and bytes this rank has released. Does nothing if this rank has
+  /// released less than a quarter of the slots since it last told the peer.
   void publish_if_due() {
     if (slots_read_ - slots_published_ >= slots / 4) publish();
   }
 
   // ---- sleeping
 
-  /// Asks the peer to wake this process after the next write. Returns false if there is something
-  /// to read already, in which case the process should not sleep.
+  /// Asks the peer to wake this process when the peer has next written a frame or released space.
+  /// Returns false if a slot is ready to be read. This process must then not sleep.
   bool request_wake() {
     in().sleeper.asleep.store(1, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     return front() == nullptr;
   }
-  /// Withdraws the request for a wake-up.
+  /// Withdraws the request that `request_wake` made.
   void cancel_wake() { in().sleeper.asleep.store(0, std::memory_order_relaxed); }
-  /// Returns whether the peer asks to be woken and this rank has written or read something since
-  /// the last call. If so, removes the peer's request.
+  /// Returns whether this rank must wake the peer now. This is so if the peer has asked to be
+  /// woken, and this rank has written a frame or released space since the last call of this
+  /// function. The function then removes the peer's request.
   bool take_wake_request() {
     if (!std::exchange(progressed_, false)) return false;
     std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -288,8 +292,9 @@ class ring_buffer {
 
  private:
   bool has_checksums() const { return inline_bytes_ != max_inline_bytes; }
-  // Returns the checksum of the slot `checked_slot` with the number `number`, and of the `size`
-  // bytes at `added`, which the slot adds to the ring. The checksum field itself is left out.
+  // Returns the checksum of a slot with the sequence number `number`, and of the slot's payload
+  // bytes in the ring, which are the `size` bytes at `added`. The checksum does not cover the field
+  // in which the slot stores it.
   static std::uint32_t checksum_of(const slot& checked_slot, std::uint64_t number, std::size_t size,
                                    const std::byte* added) {
     constexpr std::size_t checked = offsetof(slot, data) + checksum_offset - offsetof(slot, piece);
@@ -307,13 +312,13 @@ class ring_buffer {
   direction& out() const { return *reinterpret_cast<direction*>(lines_[0].data()); }
   direction& in() const { return *reinterpret_cast<direction*>(lines_[1].data()); }
 
-  // The largest number of bytes to prefetch after a payload. The next payload is assumed to be as
-  // long as the last one, but no more than these bytes are prefetched for it.
+  // The maximum number of bytes that this rank prefetches for its next payload. This rank assumes
+  // that the next payload is as long as the last one, but never prefetches more than this.
   static constexpr std::size_t max_prefetch = 16 * 1024;
   static void prefetch_line(const std::byte* line) {
 #if defined(__x86_64__)
-    // Inline assembly is needed because compilers emit prefetchw only for some target processors.
-    // Processors without this instruction treat it as a no-op.
+    // `__builtin_prefetch` emits `prefetchw` only for some target processors, so inline assembly
+    // is needed. A processor that does not support this instruction treats it as a no-op.
     __asm__ volatile("prefetchw %0" : : "m"(*line));
 #else
     __builtin_prefetch(line, 1);

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// shared_memory_frames: moves the frames of a connection from its send queue to the ring buffer in
-// shared memory, and from the ring buffer to the payload target (the destination of the current
-// payload).
+// shared_memory_frames: functions that write the queued frames of a connection to a ring buffer in
+// shared memory, and that read arriving frames from it. An arriving payload goes to the
+// `payload_target`, which knows the destination of the payload.
 
 #include <colls/transport/interprocess/carrier/ring_buffer.hpp>
 #include <colls/transport/interprocess/payload_target.hpp>
@@ -45,10 +45,12 @@ inline void take_payload(shm::ring_buffer& ring, payload_target& target) {
   ring.take(size);
 }
 
-/// Removes `next`, the front slot, from `ring`. If a frame begins in the slot, calls `begin(frame,
-/// payload)`, which must return false if it has ended the connection. Then passes the payload of a
-/// data frame to `target`. Returns null, or a text that says what is wrong with the slot. If the
-/// peer changes the slot during the call, only the payload of a data frame can be affected.
+/// Removes `next`, which must be the front slot, from `ring`. If a frame begins in the slot, calls
+/// `begin(frame, payload)`, which must return false if it has ended the connection. Then passes the
+/// arrived payload bytes of a data frame to `target`. Returns null, or a text that says what is
+/// wrong with the slot. The peer can change the slot during the call. The function therefore copies
+/// each header and the payload of each control frame, and then uses only the copies. A change can
+/// affect only the payload of a data frame.
 template <class Begin>
 const char* take_slot(shm::ring_buffer& ring, const shm::slot& next, payload_target& target,
                       Begin begin) {

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// socket_frames: moves the frames of a connection from its send queue to a socket, and from the
-// socket to the payload target (the destination of the current payload).
+// socket_frames: a class that writes the queued frames of a connection to a socket, and that reads
+// arriving frames from it. An arriving payload goes to the `payload_target`, which knows the
+// destination of the payload.
 
 #include <colls/driver/socket.hpp>
 #include <colls/transport/interprocess/payload_target.hpp>
@@ -17,8 +18,8 @@
 
 namespace colls::interprocess {
 
-/// The reader and writer of the frames of a connection on a socket. Each system call moves as many
-/// bytes as the socket accepts or has, so it may stop in the middle of a frame.
+/// The reader and writer of the frames of a connection on a socket. A system call may transfer only
+/// a part of a frame, so this class can continue in the middle of a frame.
 class socket_frames {
  public:
   struct progress {
@@ -28,11 +29,13 @@ class socket_frames {
 
   /// Enables checksums of frames.
   void add_checksums() { header_bytes_ = sizeof(checked_header); }
-  /// Returns the length of a header, including its checksums.
+  /// Returns the length of a header on the socket. If checksums are enabled, this length includes
+  /// them.
   std::size_t header_bytes() const { return header_bytes_; }
 
-  /// Writes as many queued bytes as the socket accepts. Ignores errors, because the next read
-  /// reports them after it has read the last frames of the peer.
+  /// Writes as many queued bytes as the socket accepts. Does not report a socket error, because the
+  /// connection should first read the last frames of the peer. After these frames, `read` reports
+  /// the error.
   static progress write(int socket, send_queue& queue) {
     progress result;
     while (!queue.empty()) {
@@ -70,8 +73,9 @@ class socket_frames {
     return sent > 0 ? static_cast<std::size_t>(sent) : 0;
   }
 
-  /// Reads from the socket by one system call. Puts the rest of the current payload into `target`,
-  /// and the bytes that follow into the read-ahead buffer. Returns the result of the system call.
+  /// Reads from the socket with one system call. The missing bytes of an incomplete payload go to
+  /// `target`. All bytes that follow go to the read-ahead buffer. Returns the result of the system
+  /// call.
   ssize_t read(int socket, payload_target& target) {
     iovec parts[2];
     int count = 0;
@@ -94,14 +98,14 @@ class socket_frames {
     target.filled(room == nullptr ? sink : room, body);
     return got;
   }
-  /// Returns whether the last read filled all the space that it was given. The socket may then have
-  /// more bytes.
+  /// Returns whether the last call of `read` filled all the space that it had for bytes. If so, the
+  /// socket may have more bytes.
   bool may_have_more() const { return unfilled_ == 0; }
 
-  /// Takes payload and frames out of the read-ahead buffer. Copies payload bytes to `target`. At
-  /// the beginning of each frame, calls `is_taken()`, which returns true if it has taken the whole
-  /// frame by `try_receive`. If `is_taken` returns false, calls `begin(frame, payload)`, and stops
-  /// if `begin` returns false. Returns null, or a text that says what is wrong with a frame.
+  /// Processes the bytes in the read-ahead buffer. Passes payload bytes to `target`. At the start
+  /// of each frame, calls `is_taken()`, which may receive the whole frame by `try_receive` and must
+  /// then return true. If `is_taken` returns false, calls `begin(frame, payload)`. If this returns
+  /// false, processes no more bytes. Returns null, or a text that says what is wrong with a frame.
   template <class IsTaken, class Begin>
   const char* take(payload_target& target, IsTaken is_taken, Begin begin) {
     bool is_running = true;
@@ -155,8 +159,9 @@ class socket_frames {
   static bool is_sum_of(const checked_header& frame, const std::byte* payload, std::size_t size) {
     return detail::crc32c(0, payload, size) == frame.payload_sum;
   }
-  // Writes `parts`, which have `size` bytes in all. Copies short frames into one buffer first,
-  // because that is faster than passing the kernel a list of parts.
+  // Writes the bytes of all `parts` to the socket. `size` is their total number. If they are few,
+  // copies them into one buffer first, because this is faster than passing the kernel a list of
+  // parts.
   static ssize_t send(int socket, iovec* parts, int count, std::size_t size) {
     std::byte frame_copy[sizeof(checked_header) + max_try_receive];
     if (size > sizeof frame_copy) {

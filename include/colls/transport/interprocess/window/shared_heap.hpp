@@ -2,13 +2,14 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// shared_heap: memory of one rank, its owner, that the peers may read and write during an
-// operation.
+// shared_heap: memory of one rank that its peers may read and write during an operation. This rank
+// is the owner of the heap.
 //
-// An operation that exposes its buffers opens a remote key in the heap of its rank. Before a peer
-// accesses the buffers, it marks itself as inside the heap by setting its own cache line there, and
-// checks that the key is still open. The peer removes the mark after a bounded amount of work. To
-// end all access, the owner revokes the key and then waits until no peer is inside.
+// An operation that exposes its buffers opens a remote key in the heap of its rank. The heap has
+// one cache line for each peer. Before a peer accesses the buffers, it sets a mark in its cache
+// line and then checks that the key is still open. While the mark is set, the peer is said to be
+// inside the heap. The peer removes the mark after a bounded amount of work. To end all access, the
+// owner revokes the key and then waits until no peer is inside the heap.
 
 #include <colls/os/cross_memory_attach.hpp>
 #include <colls/os/fork_guard.hpp>
@@ -25,16 +26,17 @@
 
 namespace colls::shm {
 
-/// An offset in a shared heap, or 0 for none. If the bit `private_memory` is set, the other bits
-/// are the address of private memory of the owner, outside of the heap, that peers may read through
-/// the kernel (CMA, cross-memory attach).
+/// An offset in a shared heap. The value 0 means no offset. If the bit `private_memory` is set, the
+/// other bits are not an offset but the address of private memory of the owner. This memory lies
+/// outside the heap, and peers may read it through the kernel (CMA, cross-memory attach).
 using heap_offset = std::uint64_t;
 inline constexpr heap_offset private_memory = heap_offset{1} << 63;
-/// A key that permits peers to access what an operation exposes, as long as the key is open. The
-/// value 0 means no key.
+/// A key that permits peers to access the memory that one operation exposes. The permission ends
+/// when the owner closes the key. The value 0 means no key.
 using remote_key = std::uint64_t;
 
-/// The size of the address space of a heap. Pages are allocated as needed.
+/// The size, in bytes, of the address range of a heap. The heap allocates a page of this range only
+/// when it needs the page.
 inline constexpr std::size_t shared_heap_bytes = std::size_t{1} << 36;
 inline constexpr std::size_t max_remote_keys = 256;
 
@@ -42,11 +44,12 @@ struct alignas(64) heap_line {
   std::atomic<std::uint64_t> word;
 };
 
-/// Returns the index of the line that holds the address at which the owner has mapped the heap. The
-/// header of a heap begins with one cache line for each rank of the world and one for each remote
-/// key. These are followed by the line with the address, a line with a nonce by which peers
-/// recognize the owner's process, and a sample that peers read to measure how fast they can read
-/// the owner's memory.
+/// Returns the index of the cache line that holds the address at which the owner has mapped the
+/// heap. The header of a heap has the following parts, in this order: one cache line for each rank
+/// of the world, one cache line for each remote key, the line with the address, a line with a
+/// nonce, and a sample. The nonce lets a peer check that it reads the memory of the owner's process
+/// and not of another process. A peer reads the sample to measure how fast it can read the memory
+/// of the owner.
 constexpr std::size_t owner_line(int ranks) {
   return static_cast<std::size_t>(ranks) + max_remote_keys;
 }
@@ -86,8 +89,9 @@ class shared_heap {
   /// child.
   bool is_creator_process() const { return detail::fork_guard::forks() == forks_; }
 
-  /// Allocates a block of `size` zero bytes on separate pages. Returns null in a forked child, or
-  /// if the memory cannot be allocated. In the latter case, sets `*reason` to the error.
+  /// Allocates a block of `size` zero bytes. The block shares no page with any other block. Returns
+  /// null in a forked child. If the allocation fails, returns null and, if `reason` is not null,
+  /// stores the error in `*reason`.
   std::byte* allocate(std::size_t size, std::error_code* reason = nullptr) {
     if (!is_creator_process()) return nullptr;
     std::error_code ec;
@@ -127,7 +131,7 @@ class shared_heap {
     return found != blocks_.begin() && found == blocks_.upper_bound(other);
   }
 
-  /// Opens a remote key. Returns 0 if no key is free.
+  /// Opens a remote key and returns it. Returns 0 if no key is free.
   remote_key open_key() {
     for (std::size_t i = 0; i < max_remote_keys; ++i) {
       const std::size_t slot = (next_ + i) % max_remote_keys;
@@ -140,27 +144,28 @@ class shared_heap {
     }
     return 0;
   }
-  /// Closes a key. Called when all peers have reported that they are done.
+  /// Closes a key. Called when all peers have reported that they no longer access the memory that
+  /// the key exposes.
   void close_key(remote_key key) {
     line(static_cast<std::size_t>(ranks_) + key % max_remote_keys)
         .store(0, std::memory_order_release);
   }
   /// Closes a key that peers may still be using. After this call, only a peer that is already
-  /// inside can still access what the key exposes.
+  /// inside the heap can still access the memory that the key exposes.
   void revoke_key(remote_key key) {
     close_key(key);
     std::atomic_thread_fence(std::memory_order_seq_cst);
   }
-  /// Returns whether the peer `rank` has marked itself as inside. The mark does not tell which key
-  /// the peer uses.
+  /// Returns whether the peer `rank` has marked itself as being inside the heap. The mark does not
+  /// tell which key the peer uses.
   bool is_inside(int rank) {
     return line(static_cast<std::size_t>(rank)).load(std::memory_order_acquire) != 0;
   }
 
   /// Moves the block that contains `data` to another offset in the heap. The contents of the block
-  /// and its address in this process stay the same. A peer that has been suspended inside the heap
-  /// then writes, when it resumes, only to the old pages, which are never reused. Returns false if
-  /// the heap is full or the system cannot move the pages.
+  /// and its address in this process stay the same. If the process of a peer was stopped inside the
+  /// heap and resumes after the move, the peer writes only to the old pages. These pages are never
+  /// reused. Returns false if the heap is full or the system cannot move the pages.
   bool relocate(const std::byte* data) {
     auto found = blocks_.upper_bound(data);
     if (found == blocks_.begin()) return true;
@@ -207,8 +212,8 @@ class shared_heap {
     }
     return offset;
   }
-  // Reserves a range of the heap and allocates its pages. Returns the offset of the range, or sets
-  // `ec` if this fails.
+  // Reserves a range of the heap and allocates its pages. Returns the offset of the range. Sets
+  // `ec` if the range cannot be reserved or the pages cannot be allocated.
   heap_offset allocate_pages(std::size_t size, std::error_code& ec) {
     const heap_offset offset = reserve(size);
     if (offset == 0) {
@@ -219,8 +224,8 @@ class shared_heap {
     if (ec) used_.erase(offset);
     return offset;
   }
-  // Maps a block into this process and records it in `blocks_`. Returns the address of the block,
-  // or null after setting `ec`.
+  // Maps a block into this process and records it in `blocks_`. Returns the address of the block.
+  // On failure, sets `ec` and returns null.
   std::byte* map_block(block added, std::error_code& ec) {
     ec = added.pages.map(memory_, added.offset, added.size);
     if (ec) return nullptr;
@@ -259,8 +264,9 @@ class shared_heap_view {
   shared_heap_view& operator=(const shared_heap_view&) = delete;
   ~shared_heap_view() { detail::fork_guard::remove(pages_.data()); }
 
-  /// Maps `memory`, the heap of a peer, into the process of this rank, which is rank `rank` of
-  /// `ranks`. Returns `protocol_error` if `memory` does not have the size of a heap.
+  /// Maps `memory`, the heap of a peer, into this process. `rank` is this rank, and `ranks` is the
+  /// number of ranks in the world. Returns `protocol_error` if `memory` does not have the size of a
+  /// heap.
   std::error_code map(const segment& memory, int ranks, int rank) {
     ranks_ = ranks;
     rank_line_ = static_cast<std::size_t>(rank);
@@ -269,8 +275,8 @@ class shared_heap_view {
     return detail::fork_guard::add(pages_.data(), shared_heap_bytes);
   }
 
-  /// Returns the address at which this process has mapped `size` bytes at `offset`. Returns null if
-  /// these bytes overlap the header or exceed the heap.
+  /// Returns the address in this process of the `size` bytes at `offset` in the peer's heap.
+  /// Returns null if these bytes overlap the header or extend beyond the end of the heap.
   std::byte* at(heap_offset offset, std::size_t size) const {
     if (offset < heap_header_bytes(ranks_) || offset > shared_heap_bytes ||
         size > shared_heap_bytes - offset) {
@@ -279,19 +285,19 @@ class shared_heap_view {
     return pages_.data() + offset;
   }
 
-  /// Marks this rank as inside. Must be called before any access. A sequentially consistent fence
-  /// must come between `enter` and `is_open`.
+  /// Marks this rank as being inside the peer's heap. Before this rank accesses the heap, it must
+  /// call `enter`, issue a sequentially consistent fence, and check `is_open`, in this order.
   void enter() { line(rank_line_).store(1, std::memory_order_relaxed); }
-  /// Returns whether the key is open.
+  /// Returns whether the remote key `key` of the peer is still open.
   bool is_open(remote_key key) const {
     return line(static_cast<std::size_t>(ranks_) + key % max_remote_keys)
                .load(std::memory_order_acquire) == key;
   }
-  /// Removes the mark of this rank. Must be called after the last access.
+  /// Removes the mark that `enter` has set. Must be called after the last access.
   void leave() { line(rank_line_).store(0, std::memory_order_release); }
 
-  /// Enables `read` to read private memory of the process `owner`. Returns an error if that memory
-  /// cannot be read, or if `owner` is not the process that created this heap.
+  /// Enables `read` to read private memory of the process with the id `owner`. Returns an error if
+  /// that memory cannot be read, or if that process did not create this heap.
   std::error_code attach_owner(pid_t owner) {
     const std::size_t nonce_line = owner_line(ranks_) + 1;
     owner_address_ = line(nonce_line - 1).load(std::memory_order_relaxed);
@@ -305,13 +311,13 @@ class shared_heap_view {
   /// Returns whether `offset` holds the address of private memory instead of an offset in the heap.
   static bool is_private(heap_offset offset) { return (offset & private_memory) != 0; }
   bool can_read_owner() const { return reader_.is_known(); }
-  /// Reads private memory of the owner at `offset` into `out`. Returns an error unless all bytes
-  /// were read.
+  /// Reads `out.size` bytes of the owner's private memory into `out`. `offset` holds the address of
+  /// these bytes. Returns an error unless all bytes were read.
   std::error_code read(mutable_bytes out, heap_offset offset) const {
     return reader_.read(out, offset & ~private_memory);
   }
-  /// Returns the time that it takes to read `sample_bytes` bytes from the owner, or `never` if they
-  /// cannot be read.
+  /// Measures how long this rank takes to read `sample_bytes` bytes of the owner's memory by CMA.
+  /// Returns this time, or `never` if the bytes cannot be read.
   template <class Clock>
   time_point time_to_read(const Clock& now) const {
     return reader_.time_to_read(owner_address_ + sample_offset(ranks_), sample_bytes, now);

@@ -20,9 +20,10 @@
 
 namespace colls::interprocess {
 
-/// The shared heap of this rank, the memory that its operations expose, and the heaps of its peers.
-/// After an exposure has ended, no peer writes to the exposed memory, and peers discard what they
-/// still read from it.
+/// The manager of the shared heap of this rank, of the memory that its operations expose, and of
+/// the mapped heaps of its peers. After an exposure has ended, no peer writes to the exposed
+/// memory. A peer may still read from this memory, but it then finds that the remote key is closed
+/// and discards the data.
 class window_manager {
  public:
   window_manager(engine& driver, const world_info& info, connection_table& connections,
@@ -39,9 +40,10 @@ class window_manager {
   /// Returns whether `data` lies in the shared heap.
   bool contains(const_bytes data) const { return heap_ != nullptr && heap_->locate(data) != 0; }
 
-  /// A piece of the shared heap, of `size` bytes, for copies of buffers that lie outside of the
-  /// heap. `data()` returns null if there is no memory or all bounce buffers are in use. A bounce
-  /// buffer must outlive the exposure of its memory.
+  /// A block of `size` bytes in the shared heap. An operation whose buffers lie outside the heap
+  /// copies its input into this block, or its output out of it, and exposes the block instead of
+  /// the buffers. `data()` returns null if no block is available, for example because all bounce
+  /// buffers are in use. A bounce buffer must outlive the exposure of its memory.
   class bounce_buffer {
    public:
     static constexpr std::size_t size = 2 * 1024 * 1024;
@@ -89,8 +91,8 @@ class window_manager {
       }
     }
 
-    /// Exposes `data` to `peer`. Returns the offset of `data` in the shared heap, or 0 if `data`
-    /// does not lie in the heap or the peer has not mapped the heap.
+    /// Exposes `data` to `peer`. Returns the offset of `data` in the shared heap of this rank.
+    /// Returns 0 if `data` does not lie in this heap or if `peer` cannot access the heap.
     shm::heap_offset offset_for(int peer, const_bytes data) {
       if (manager_.heap_ == nullptr || manager_.is_forked_child()) return 0;
       const connection* const conn = manager_.connections_.find(peer);
@@ -103,15 +105,16 @@ class window_manager {
     }
     /// Exposes `data`, which lies in private memory, so that `peer` can read it by CMA. `pattern`
     /// says which ranks read at the same time. Returns the address of `data` with the bit
-    /// `private_memory` set. Returns 0 if the peer cannot read the memory or a message is faster.
+    /// `private_memory` set. Returns 0 if `peer` cannot read the memory, or if a message is
+    /// expected to be faster.
     shm::heap_offset address_for(int peer, const_bytes data, readers pattern) {
       if (data.size == 0 || !manager_.is_worth_reading(data.size, pattern) ||
           !manager_.has_peers() || !manager_.ensure_heap()) {
         return 0;
       }
       const connection* const conn = manager_.connections_.find(peer);
-      // Two ranks use CMA in both directions or in neither, because CMA in one direction is slow
-      // while the ring buffer is used in the other direction.
+      // Two ranks use CMA only if each of them can read the memory of the other. Otherwise one
+      // direction would use the ring buffer, and CMA in the other direction would then be slow.
       if (conn == nullptr || !conn->peer_reads_memory || !conn->reads_peer_memory ||
           conn->has_ended()) {
         return 0;
@@ -121,14 +124,15 @@ class window_manager {
     }
     /// Stops exposing private memory to `peer`. Called when `peer` has failed to read such memory.
     void disable_reads(int peer) { manager_.connections_.get(peer).peer_reads_memory = false; }
-    /// Returns the remote key of this exposure, which peers check when they access the memory. The
-    /// first call opens the key. Returns 0 if too many keys are open.
+    /// Returns the remote key of this exposure. Peers that access the exposed memory check that the
+    /// key is open. The first call opens the key. Returns 0 if too many keys are open.
     shm::remote_key remote_key() {
       if (key_ == 0) key_ = manager_.heap_->open_key();
       return key_;
     }
     /// Completes the exposure. Must be called after all peers have reported that they no longer
-    /// access the memory. Throws `error` if a peer was stopped while it accessed the memory.
+    /// access the memory. Throws `error` if the exposed memory was relocated because the process of
+    /// a peer was stopped inside the heap.
     void complete() {
       if (key_revoked_) {
         throw error(errc::peer_failed, "a rank was stopped while it worked in this memory");
@@ -139,7 +143,7 @@ class window_manager {
    private:
     friend window_manager;
 
-    // Returns whether this exposure has exposed memory in the block of `data`.
+    // Returns whether this exposure already exposes memory in the block that contains `data`.
     bool exposes_block_of(const std::byte* data) const {
       for (const std::byte* const exposed : exposed_) {
         if (exposed != nullptr && manager_.heap_->is_same_block(exposed, data)) return true;
@@ -155,11 +159,13 @@ class window_manager {
     bool completed_ = false;
   };
 
-  /// Passes the heap, if there is one, to the peer of `conn`, an open connection through shared
-  /// memory.
+  /// Sends the file descriptor of this rank's shared heap to the peer of `conn`, so that the peer
+  /// can map the heap. Does nothing if this rank has no heap. `conn` must be an open connection
+  /// through shared memory.
   void opened(connection& conn);
 
-  /// Maps `heap`, the heap that the peer has passed. Notifies the peer on success.
+  /// Maps the shared heap of the peer of `conn`. `heap` is the file descriptor that this peer has
+  /// sent. On success, notifies the peer by a frame of the kind `mapped`.
   void map_peer_heap(connection& conn, detail::descriptor heap);
   /// Returns the view of a peer's heap, or null if this rank has not mapped that heap.
   shm::shared_heap_view* view_of(int peer) {
@@ -177,7 +183,8 @@ class window_manager {
   bool is_forked_child() const { return heap_ != nullptr && !heap_->is_creator_process(); }
 
   bool has_peers() const { return !connections_.shared_memory_connections().empty(); }
-  // Creates the heap at the first call. Returns whether there is a heap.
+  // Tries to create the heap when it is called for the first time. Returns whether this rank has a
+  // heap.
   bool ensure_heap();
 
   // Returns whether this rank may read private memory of the peer by CMA. The answer depends on the
@@ -187,14 +194,15 @@ class window_manager {
   // says which ranks read at the same time.
   bool is_worth_reading(std::size_t size, readers pattern) const;
 
-  // Ends an exposure to peers that may still be accessing the memory. If blocks of the heap are
-  // exposed, waits until every peer has left the heap or died. If a peer was stopped inside the
-  // heap, relocates these blocks instead of waiting for that peer.
+  // Ends the exposure of an operation that has not completed. Peers may still be accessing the
+  // exposed memory. If this memory lies in the heap, waits until every peer has left the heap or
+  // died. If a peer stays inside the heap for longer than `relocation_delay`, moves the exposed
+  // blocks to new pages and stops waiting.
   void end_exposure(const exposure& ended) noexcept;
 
-  // Moves `block` to new pages, to which `stopped_peer` cannot write. Makes the other operations
-  // that expose the block fail, because their peers may still write results to the old pages.
-  // Returns false if the block cannot be relocated.
+  // Moves a block of the heap to new pages, to which `stopped_peer` cannot write. Every other
+  // operation that exposes the block fails, because the peers of such an operation may still write
+  // results to the old pages. Returns false if the block cannot be moved.
   bool relocate(const std::byte* block, int stopped_peer);
 
   engine& engine_;

@@ -68,7 +68,8 @@ COLLS_ONCE bool window_manager::ensure_heap() {
 COLLS_ONCE void window_manager::opened(connection& conn) {
   if (heap_ == nullptr) return;
   const std::error_code ec = conn.pass_heap(*heap_);
-  // A broken connection is not logged here, because the connection itself reports the failure.
+  // If the connection is broken, another part of the transport reports that failure. This function
+  // therefore does not log it.
   if (!ec || ec == std::errc::broken_pipe || ec == std::errc::connection_reset) return;
   if (std::exchange(logged_not_passed_, true)) return;
   log_warn("rank %d cannot pass the memory that it exposes to rank %d: %s", info_.rank, conn.peer(),
@@ -76,9 +77,9 @@ COLLS_ONCE void window_manager::opened(connection& conn) {
 }
 
 COLLS_ONCE bool window_manager::may_use_cma(connection& conn) {
-  // The lowest speed, in GB/s, at which a read by CMA (process_vm_readv) is worthwhile. This is the
-  // speed of the ring buffer, whose two copies overlap on two cores but run one after the other on
-  // one core.
+  // The lowest speed, in GB/s, at which a read by CMA (process_vm_readv) is worthwhile. It equals
+  // the speed of the ring buffer. A transfer through the ring buffer takes two copies, one by each
+  // rank. If the two ranks share a core, their copies cannot overlap, so the speed is halved.
   const double min_speed = info_.is_oversubscribed() ? 6 : 12;
   if (info_.cfg.reads == "never") return false;
   if (const std::error_code ec = conn.peer_heap->attach_owner(conn.peer_process())) {
@@ -99,16 +100,16 @@ COLLS_ONCE bool window_manager::is_worth_reading(std::size_t size, readers patte
   constexpr std::size_t kib = 1024;
   if (info_.cfg.reads == "always") return true;
   switch (pattern) {
-    // Data of more than 1 MiB is not read by CMA, because the ring buffer is just as fast: one rank
-    // writes to the ring buffer while the other one reads from it.
+    // For data of more than 1 MiB, the ring buffer is as fast as CMA, because one rank writes to
+    // the ring buffer while the other rank reads from it.
     case readers::one:
       return !info_.is_oversubscribed() && size <= 1024 * kib;
-    // On shared cores short data is sent through the ring buffer, because a rank that waits for the
-    // ring buffer leaves its core to another rank.
+    // If ranks share cores, the ring buffer is better for data of less than 32 KiB, because a rank
+    // that waits for the ring buffer yields its core to another rank.
     case readers::all:
       return !info_.is_oversubscribed() || size >= 32 * kib;
-    // On shared cores only inputs of medium length are read by CMA. Longer inputs would leave the
-    // caches before they are read.
+    // If ranks share cores, ranks read only inputs of 256 KiB to 1 MiB by CMA. The caches would no
+    // longer hold a longer input when it is read.
     case readers::all_to_reduce:
       return !info_.is_oversubscribed() || (size >= 256 * kib && size <= 1024 * kib);
     case readers::no_rank:
