@@ -39,7 +39,7 @@ Program = collections.namedtuple("Program", "name sources needs kind uses runs s
 PROGRAMS = (
     Program("device", "tests/cuda/device.cu"),
     Program("inproc", "tests/cuda/inproc.cu"),
-    Program("shots", "tests/cuda/shots.cu"),
+    Program("one_shot", "tests/cuda/one_shot.cu"),
     Program("staged", "tests/cuda/staged.cu", stages=True),
     Program("ipc", "tests/cuda/ipc.cu"),
     Program("processes", "tests/cuda/processes.cu", ("sockets",)),
@@ -412,7 +412,7 @@ class Gpu:
         for program in built:
             if program.kind == "figures":
                 self.run_program(program)
-        kernels = [program.name for program in built if program.name in ("device", "shots")]
+        kernels = [program.name for program in built if program.name in ("device", "one_shot")]
         command, why = self.sanitizer() if kernels else ([], None)
         for name in kernels:
             if why:
@@ -551,7 +551,7 @@ esac
              r"goal .*\n(.*  not measured\n){7}\Z"]),
         "all passes": ({**both, **GOOD, **sanitizer, "../lib64/libnccl.so": ""}, 0, [
             r"^nccl: 1, toolkit$", r"^device +passed",
-            r"^inproc +passed", r"^sanitized device +passed", r"^sanitized shots +passed",
+            r"^inproc +passed", r"^sanitized device +passed", r"^sanitized one_shot +passed",
             r"^19 passed, 0 failed, 0 skipped$", r"^colls-bench registered +passed",
             r"^colls-bench nccl +passed", r"== figures\na figure\n",
             r"== figures\n(.*\n)*program +state(.*\n)*19 passed, .*\n\n"
@@ -582,7 +582,7 @@ esac
             r"^    WRONG element$", r"^ipc +failed +\d+  exit status 3$",
             r"^processes +failed +[12]  took longer than 1 s$", r"^nccl +skipped +0  for a reason$",
             r"^structs +failed +0  exit status 5$", r"^checkpoint +failed +0  signal 9$",
-            r"^sanitized shots +skipped +0  it cannot run a trivial program: no counters here$",
+            r"^sanitized one_shot +skipped +0  it cannot run a trivial program: no counters here$",
             r"^device +passed", r"^nccl_processes +passed", r"^9 passed, 6 failed, 4 skipped$",
             r"== figures\na figure\n"]),
     }

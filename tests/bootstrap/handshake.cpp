@@ -173,14 +173,14 @@ TEST_CASE("a HELLO comes back as it was written") {
   hello mine = of_rank(3, 5, 0x1122334455667788);
   mine.purpose = connection_purpose::store;
   mine.has_secret = true;
-  mine.link_set = 9;
+  mine.reserved = 9;
   mine.nonce[31] = std::byte{42};
   const auto parsed = parse_hello(colls::write_hello(mine));
   REQUIRE(parsed);
   CHECK(parsed->purpose == connection_purpose::store);
   CHECK(parsed->has_secret);
   CHECK(parsed->version == colls::wire_version);
-  CHECK(parsed->link_set == 9);
+  CHECK(parsed->reserved == 9);
   CHECK(parsed->job == 0x1122334455667788);
   CHECK(parsed->rank == 3);
   CHECK(parsed->world == 5);

@@ -145,6 +145,7 @@ TEST_CASE("an engine finds its io_context behind strands, and takes no other con
        {plain, asio::any_io_executor(tracked),
         asio::any_io_executor(asio::make_strand(context.get_executor())),
         asio::any_io_executor(asio::make_strand(plain)),
+        asio::any_io_executor(asio::make_strand(tracked)),
         asio::any_io_executor(
             asio::make_strand(asio::any_io_executor(asio::make_strand(plain))))}) {
     CHECK(colls::detail::io_context_of(each) == &context);

@@ -909,7 +909,7 @@ TEST_CASE("the table has every variable of the page, every field of config and e
   };
   const auto variable =
       with(page, "| variable | meaning |\n|---|---|\n", "| `COLLS_NEW=1` | new |\n");
-  const auto field = with(fields, "struct config {\n", "  fixed_text<8> fresh = {};\n");
+  const auto field = with(fields, "struct config {\n", "  fixed_string<8> fresh = {};\n");
   const auto member = with(members, "struct options {\n", "  int fresh = 0;\n");
   CHECK(missing(documented(variable, fields, members)) == "COLLS_NEW ");
   CHECK(missing(documented(page, field, members)) == "config.fresh ");

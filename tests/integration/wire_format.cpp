@@ -106,7 +106,7 @@ secret the_secret() { return secret("it is a secret"); }
 
 hello a_hello() {
   hello result;
-  result.link_set = 0x01020304;
+  result.reserved = 0x01020304;
   result.job = 0x1112131415161718;
   result.rank = 2;
   result.world = 5;
@@ -205,7 +205,7 @@ TEST_CASE("slots of a ring buffer in shared memory") {
   for (const bool checks : {false, true}) {
     CAPTURE(checks);
     shm::segment memory;
-    REQUIRE(!memory.make(shm::connection_bytes(shm::min_ring_bytes)));
+    REQUIRE(!memory.make(shm::connection_bytes(shm::min_ring_buffer_bytes)));
     shm::ring_buffer writer(checks);
     REQUIRE(!writer.map(memory, 0));
     shm::mapping half;

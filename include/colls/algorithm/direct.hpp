@@ -5,7 +5,7 @@
 // direct: reductions for ranks that access each other's memory. Ranks tell each other where their
 // buffers lie. Then they read the inputs in place and fold (combine) them. A rank can access a
 // peer's buffer if the buffer, or a copy of it in a bounce buffer, lies in shared memory that all
-// processes of a machine map. A rank can also read a peer's private memory by cross memory attach
+// processes of a host map. A rank can also read a peer's private memory by cross memory attach
 // (CMA), which is a system call. If a rank can expose its data in none of these ways, it sends the
 // data as messages.
 
@@ -35,15 +35,15 @@ task<> fold_mapped(Channel net, shared_window<Channel>& window, Data own, std::s
   const std::size_t longest = std::max(element, window.piece_bytes);
   const scratch memory(net.scratch_bytes(aliased > 1 ? longest : 0));
   detail::recycled_vector<const void*> parts(static_cast<std::size_t>(net.size()));
-  const auto work = [&](std::size_t at, std::size_t n) {
+  const auto work = [&](std::size_t position, std::size_t n) {
     for (int rank = 0; rank < net.size(); ++rank) {
       parts[static_cast<std::size_t>(rank)] =
-          rank == net.rank() ? bytes(own.subspan(at, n)).data
-                             : window.remote_in(rank) + (offset + at) * element;
+          rank == net.rank() ? bytes(own.subspan(position, n)).data
+                             : window.remote_in(rank) + (offset + position) * element;
     }
-    std::byte* const copy = second == nullptr ? nullptr : second + at * element;
-    fold_parts(net, sum.subspan(at, n), parts, aliased, memory.data(), op, copy);
-    deliver(at, n);
+    std::byte* const copy = second == nullptr ? nullptr : second + position * element;
+    fold_parts(net, sum.subspan(position, n), parts, aliased, memory.data(), op, copy);
+    deliver(position, n);
   };
   co_await window.for_each_piece(own.size(), element, work);
 }
@@ -59,14 +59,14 @@ task<> fold_mixed(Channel net, shared_window<Channel>& window, Data own, std::si
   const bool in_place = own.data() == sum.data();
   const scratch memory(net.scratch_like(own, in_place && own_rank > 1 ? own.size() : 0));
   const Data lower = in_place && own_rank > 1 ? typed_view(own, memory.data(), own.size()) : sum;
-  const auto part = [&](int rank, std::size_t at, std::size_t n) {
-    return typed_view(own, window.remote_in(rank) + (offset + at) * element, n);
+  const auto part = [&](int rank, std::size_t position, std::size_t n) {
+    return typed_view(own, window.remote_in(rank) + (offset + position) * element, n);
   };
   Data partial = own;
   int next = 1;
   if (own_rank == 1) {
-    const auto work = [&](std::size_t at, std::size_t n) {
-      net.reduce(sum.subspan(at, n), part(0, at, n), own.subspan(at, n), op);
+    const auto work = [&](std::size_t position, std::size_t n) {
+      net.reduce(sum.subspan(position, n), part(0, position, n), own.subspan(position, n), op);
     };
     if (window.accesses_in(0)) {
       co_await window.for_each_piece(own.size(), element, work);
@@ -76,8 +76,8 @@ task<> fold_mixed(Channel net, shared_window<Channel>& window, Data own, std::si
     partial = sum;
     next = 2;
   } else if (own_rank > 1) {
-    const auto work = [&](std::size_t at, std::size_t n) {
-      net.copy(bytes(lower.subspan(at, n)), bytes(part(0, at, n)));
+    const auto work = [&](std::size_t position, std::size_t n) {
+      net.copy(bytes(lower.subspan(position, n)), bytes(part(0, position, n)));
     };
     if (window.accesses_in(0)) {
       co_await window.for_each_piece(own.size(), element, work);
@@ -88,8 +88,9 @@ task<> fold_mixed(Channel net, shared_window<Channel>& window, Data own, std::si
   }
   for (int rank = next; rank < net.size(); ++rank) {
     const Data dest = rank < own_rank ? lower : sum;
-    const auto work = [&](std::size_t at, std::size_t n) {
-      net.reduce(dest.subspan(at, n), partial.subspan(at, n), part(rank, at, n), op);
+    const auto work = [&](std::size_t position, std::size_t n) {
+      net.reduce(dest.subspan(position, n), partial.subspan(position, n), part(rank, position, n),
+                 op);
     };
     if (rank == own_rank) {
       net.reduce(dest, partial, own, op);
@@ -120,10 +121,10 @@ task<> fold(Channel net, shared_window<Channel>& window, Data own, std::size_t o
             int aliased, Op op, int root) {
   if (!accesses_all(net, window)) return fold_mixed(net, window, own, offset, sum, op);
   const auto touch_inputs = [net, &window, offset, root, element = element_size(own)](
-                                std::size_t at, std::size_t n) {
+                                std::size_t position, std::size_t n) {
     for (int peer = 0; peer < net.size(); ++peer) {
       if (peer == net.rank() || peer == root) continue;
-      window.touch_input(peer, (offset + at) * element, n * element);
+      window.touch_input(peer, (offset + position) * element, n * element);
     }
   };
   return fold_mapped(net, window, own, offset, sum, aliased, op, nullptr, touch_inputs);
@@ -152,18 +153,18 @@ task<std::size_t> fold_cma_blocks(Channel net, shared_window<Channel>& window, D
       std::min(own.size(), elements_in(shared_window<Channel>::cma_block_bytes / others, element));
   const scratch memory(net.scratch_bytes((others + (aliased > 1 ? 1 : 0)) * block * element));
   detail::recycled_vector<const void*> parts(others + 1);
-  for (std::size_t at = 0; at < own.size(); at += block) {
-    const std::size_t n = std::min(block, own.size() - at);
+  for (std::size_t position = 0; position < own.size(); position += block) {
+    const std::size_t n = std::min(block, own.size() - position);
     std::byte* free = memory.data();
     for (int rank = 0; rank < net.size(); ++rank) {
       const bool is_own = rank == net.rank();
-      const Data part = is_own ? own.subspan(at, n) : typed_view(own, free, n);
+      const Data part = is_own ? own.subspan(position, n) : typed_view(own, free, n);
       parts[static_cast<std::size_t>(rank)] = part.data();
       if (is_own) continue;
-      if (!co_await window.get_block(part, rank, (offset + at) * element)) co_return at;
+      if (!co_await window.get_block(part, rank, (offset + position) * element)) co_return position;
       free += block * element;
     }
-    fold_parts(net, sum.subspan(at, n), parts, aliased, free, op);
+    fold_parts(net, sum.subspan(position, n), parts, aliased, free, op);
     if (window.should_yield(n * element)) co_await window.yield_to_others();
   }
   co_return own.size();
@@ -239,10 +240,10 @@ task<> reduce_own_chunk(Channel net, Channel results, shared_window<Channel>& wi
   };
   const int first = next_accessed(0);
   int next = first;  // the fold writes to peers before `next`, and `spread` writes to the others
-  const auto spread = [&](std::size_t at, std::size_t n) {
+  const auto spread = [&](std::size_t position, std::size_t n) {
     for (int peer = next; peer < net.size(); peer = next_accessed(peer + 1)) {
-      const Data dest = typed_view(sum, window.remote_out(peer) + (offset + at) * element, n);
-      net.copy(bytes(dest), bytes(sum.subspan(at, n)));
+      const Data dest = typed_view(sum, window.remote_out(peer) + (offset + position) * element, n);
+      net.copy(bytes(dest), bytes(sum.subspan(position, n)));
     }
   };
   if (accesses_all(net, window)) {
@@ -258,9 +259,9 @@ task<> reduce_own_chunk(Channel net, Channel results, shared_window<Channel>& wi
       // whole lines does not load them. Therefore this rank folds into the output of the peer
       // `first` and then copies the result to `sum`.
       const Data dest = typed_view(sum, window.remote_out(first) + offset * element, sum.size());
-      const auto copy_and_spread = [&](std::size_t at, std::size_t n) {
-        net.copy(bytes(sum.subspan(at, n)), bytes(dest.subspan(at, n)));
-        spread(at, n);
+      const auto copy_and_spread = [&](std::size_t position, std::size_t n) {
+        net.copy(bytes(sum.subspan(position, n)), bytes(dest.subspan(position, n)));
+        spread(position, n);
       };
       const int aliased = window.is_in_place(first) ? first : no_alias;
       co_await fold_mapped(net, window, own, offset, dest, aliased, op, nullptr, copy_and_spread);
@@ -316,9 +317,9 @@ task<> all_reduce_in_pieces(Channel net, Data in, Data out, Op op) {
       std::max(pieces_of(exposed_buffers<Channel>::max_bytes, in), net.segments(chunk));
   const partition pieces(in.size(), count);
   const auto piece = [&](Channel lane, int k) {
-    const std::size_t at = pieces.offset(k);
+    const std::size_t position = pieces.offset(k);
     const std::size_t n = pieces.count(k);
-    return all_reduce_in_chunks(lane, in.subspan(at, n), out.subspan(at, n), op);
+    return all_reduce_in_chunks(lane, in.subspan(position, n), out.subspan(position, n), op);
   };
   co_await run_in_lanes(net, net.width(), count, piece);
 }
@@ -481,9 +482,9 @@ task<> reduce_long(Channel net, Data in, Data out, int root, Op op) {
                       window.for_each_peer(needs_recv, recv));
     if (at_root) co_return;
     if (window.accesses_out(root)) {
-      const auto write = [&](std::size_t at, std::size_t n) {
-        net.copy({window.remote_out(root) + (offset + at) * element, n * element},
-                 bytes(sum.subspan(at, n)));
+      const auto write = [&](std::size_t position, std::size_t n) {
+        net.copy({window.remote_out(root) + (offset + position) * element, n * element},
+                 bytes(sum.subspan(position, n)));
       };
       co_await window.for_each_piece(sum.size(), element, write);
     } else {

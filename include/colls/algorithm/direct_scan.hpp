@@ -29,9 +29,9 @@ task<> scan_in_pieces(Channel net, Data data, ScanPiece scan_piece) {
 /// Replaces `data` on every rank with the prefix sum for that rank. If every rank exposes its
 /// buffer to all other ranks, each rank computes its chunk of all prefix sums, and writes directly
 /// to the buffers of all ranks. For each piece of its chunk, the rank calls
-/// `scan_ranks(part, at, count)`, where `part(r)` is the chunk in the buffer of rank r. For every
-/// rank r, `scan_ranks` must replace `count` elements of `part(r)`, beginning with element `at`,
-/// with the prefix sum for rank r. If some rank does not expose its buffer, each rank instead calls
+/// `scan_ranks(part, position, count)`, where `part(r)` is the chunk in the buffer of rank r. For
+/// every rank r, `scan_ranks` must replace `count` elements of `part(r)`, beginning with element
+/// `position`, with the prefix sum for rank r. If some rank does not expose its buffer, each rank instead calls
 /// `scan_piece(lane, piece)` for each piece of `data`. `scan_piece` must replace the piece with its
 /// prefix sum, and must exchange the data by messages on the channel `lane`.
 template <channel Channel, buffer Data, class ScanRanks, class ScanPiece>
@@ -61,7 +61,9 @@ task<> prefix_sums(Channel net, Data data, ScanRanks scan_ranks, ScanPiece scan_
     if (rank == own_rank) return chunks(data, parts)[own_rank];
     return typed_view(data, window.remote_in(rank) + offset, n);
   };
-  const auto work = [&](std::size_t at, std::size_t count) { scan_ranks(part, at, count); };
+  const auto work = [&](std::size_t position, std::size_t count) {
+    scan_ranks(part, position, count);
+  };
   co_await window.for_each_piece(n, element_size(data), work);
   co_await window.end();
 }
@@ -69,10 +71,10 @@ task<> prefix_sums(Channel net, Data data, ScanRanks scan_ranks, ScanPiece scan_
 /// Implements `scan` for vectors that are not short.
 template <channel Channel, buffer Data, class Op>
 task<> scan_long(Channel net, Data data, Op op) {
-  const auto scan_ranks = [&](const auto& part, std::size_t at, std::size_t count) {
-    Data before = part(0).subspan(at, count);
+  const auto scan_ranks = [&](const auto& part, std::size_t position, std::size_t count) {
+    Data before = part(0).subspan(position, count);
     for (int rank = 1; rank < net.size(); ++rank) {
-      const Data own = part(rank).subspan(at, count);
+      const Data own = part(rank).subspan(position, count);
       net.reduce(own, before, own, op);
       before = own;
     }
@@ -97,10 +99,10 @@ task<> exscan_long(Channel net, Data data, Op op) {
   const int last = net.size() - 1;
   const std::size_t longest = std::max(element_size(data), shared_window<Channel>::piece_bytes);
   const scratch memory(net.scratch_bytes(2 * longest));
-  const auto scan_ranks = [&](const auto& part, std::size_t at, std::size_t count) {
-    Data before = part(0).subspan(at, count);
+  const auto scan_ranks = [&](const auto& part, std::size_t position, std::size_t count) {
+    Data before = part(0).subspan(position, count);
     for (int rank = 1; rank <= last; ++rank) {
-      const Data own = part(rank).subspan(at, count);
+      const Data own = part(rank).subspan(position, count);
       const Data next = typed_view(data, memory.data() + (rank % 2 != 0 ? 0 : longest), count);
       if (rank < last) net.reduce(next, before, own, op);
       net.copy(bytes(own), bytes(before));

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// hierarchical: an all_reduce for several machines. The ranks of one machine form a node. The ranks
+// hierarchical: an all_reduce for several hosts. The ranks of one host form a node. The ranks
 // of a node first sum their data, so that the nodes exchange one vector per node instead of one per
 // rank. See Karonis and others, "Exploiting hierarchy in parallel computer networks to optimize
 // collective operation performance" (2000). All ranks of a node take part in the exchange between

@@ -327,14 +327,14 @@ class shared_window {
                         function_ref<void(std::size_t, std::size_t)> work) {
     const std::size_t step = elements_in(piece_bytes, element);
     const int next = (net_.rank() + 1) % net_.size();
-    for (std::size_t at = 0; at < count; at += step) {
-      const std::size_t n = std::min(step, count - at);
+    for (std::size_t position = 0; position < count; position += step) {
+      const std::size_t n = std::min(step, count - position);
       bool good = false;
       {
         const access_epoch epoch(*this);
         good = static_cast<bool>(epoch);
         if (good) {
-          work(at, n);
+          work(position, n);
           good = epoch.is_still_valid();
         }
       }
@@ -367,8 +367,8 @@ class shared_window {
   template <buffer Data>
   task<> put(std::byte* dest, Data source) {
     const std::size_t element = element_size(source);
-    const auto work = [&](std::size_t at, std::size_t n) {
-      net_.copy({dest + at * element, n * element}, bytes(source.subspan(at, n)));
+    const auto work = [&](std::size_t position, std::size_t n) {
+      net_.copy({dest + position * element, n * element}, bytes(source.subspan(position, n)));
     };
     co_await for_each_piece(source.size(), element, work);
   }
@@ -477,9 +477,9 @@ class shared_window {
   template <buffer Data>
   task<> get_mapped(Data dest, int peer, std::size_t offset, bool is_last_read) {
     const std::size_t element = element_size(dest);
-    const auto work = [&](std::size_t at, std::size_t n) {
-      const std::size_t first = offset + at * element;
-      net_.copy(bytes(dest.subspan(at, n)), {remote_in(peer) + first, n * element});
+    const auto work = [&](std::size_t position, std::size_t n) {
+      const std::size_t first = offset + position * element;
+      net_.copy(bytes(dest.subspan(position, n)), {remote_in(peer) + first, n * element});
       if (is_last_read) touch_input(peer, first, n * element);
     };
     co_await for_each_piece(dest.size(), element, work);
@@ -499,9 +499,9 @@ class shared_window {
   }
 
   task<> cma_get(mutable_bytes dest, int peer, std::size_t offset) {
-    for (std::size_t at = 0; at < dest.size; at += cma_block_bytes) {
-      const std::size_t size = std::min(cma_block_bytes, dest.size - at);
-      if (!co_await cma_read({dest.data + at, size}, peer, offset + at)) {
+    for (std::size_t position = 0; position < dest.size; position += cma_block_bytes) {
+      const std::size_t size = std::min(cma_block_bytes, dest.size - position);
+      if (!co_await cma_read({dest.data + position, size}, peer, offset + position)) {
         cma_[index(peer)].missing = dest;
         cma_[index(peer)].is_missing = std::byte{1};
         co_return;

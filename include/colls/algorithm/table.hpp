@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// table: the list of algorithms of each collective. To add an algorithm, write its file and add one
-// line here.
+// table: the list of algorithms of each collective. Section 6 of docs/design.md says what a new
+// algorithm needs.
 
 #include <colls/algorithm/binomial_tree.hpp>
 #include <colls/algorithm/bruck.hpp>

@@ -36,32 +36,32 @@ struct config {
   /// `file:///path` names a file on one machine or on a shared file system. `env://` stands for the
   /// address that the environment variables of the launcher give. The address may be empty if
   /// `size` is 1.
-  fixed_text<1024> address = {};
+  fixed_string<1024> address = {};
   /// The secret of the job. Every process must prove that it knows the secret. The secret may be
   /// empty if `insecure` is set. The secret may also be empty if `address` is a `file://` address,
   /// or if the ranks belong to one user and meet at a loopback address. In these two cases, rank 0
   /// generates a secret.
-  fixed_text<1024> secret = {};
-  fixed_text<256> job = {};  // the name of the job; distinguishes jobs that use the same port
+  fixed_string<1024> secret = {};
+  fixed_string<256> job = {};  // the name of the job; distinguishes jobs that use the same port
   time_span join_timeout = time_span::from_nanoseconds(300 * seconds);  // how long joining may take
   time_span timeout =
       time_span::from_nanoseconds(600 * seconds);  // how long an operation may go without progress
   bool insecure = false;
-  fixed_text<64> source = "config";  // the origin of these values, for error messages
+  fixed_string<64> source = "config";  // the origin of these values, for error messages
   /// The congestion control algorithm of TCP connections, such as `reno`. The operating system must
   /// permit this process to use the algorithm. If the text is empty, the operating system chooses
   /// an algorithm.
-  fixed_text<16> congestion = {};
+  fixed_string<16> congestion = {};
   /// The transport by which ranks exchange messages. With `hybrid` or an empty text, ranks use
-  /// shared memory inside a machine and TCP between machines. With `tcp`, they use only TCP. With
+  /// shared memory inside a host and TCP between hosts. With `tcp`, they use only TCP. With
   /// `shm`, they use only shared memory, and joining fails if some ranks cannot share memory.
-  fixed_text<8> transport = {};
+  fixed_string<8> transport = {};
   /// The use of cross-memory attach (process_vm_readv), by which this rank can read the private
-  /// memory of other ranks of its machine. With `always`, this rank uses such reads wherever the
+  /// memory of other ranks of its host. With `always`, this rank uses such reads wherever the
   /// kernel permits them. With `never`, it does not use them. If the text is empty, this rank
   /// measures the speed of such reads. It uses them only where it expects them to be at least as
   /// fast as messages.
-  fixed_text<8> reads = {};
+  fixed_string<8> reads = {};
   /// Whether frames (the units of the wire protocol) have CRC32C checksums on sockets, in shared
   /// memory and on connections to the store. Data that a rank reads or writes directly in the
   /// memory of another rank has no checksum.

@@ -33,18 +33,18 @@ namespace detail {
 /// A string of fewer than `Capacity` bytes. The constructor throws `invalid_argument` for a longer
 /// text. The error does not quote the text, because the text may be a secret.
 template <std::size_t Capacity>
-class fixed_text {
+class fixed_string {
  public:
-  constexpr fixed_text() = default;
-  constexpr fixed_text(std::string_view text) : size_(text.size()) {
+  constexpr fixed_string() = default;
+  constexpr fixed_string(std::string_view text) : size_(text.size()) {
     if (size_ >= Capacity) {
       detail::raise(errc::invalid_argument, "a text of %zu bytes where %zu fit", size_,
                     Capacity - 1);
     }
     std::copy(text.begin(), text.end(), bytes_);
   }
-  constexpr fixed_text(const char* text) : fixed_text(std::string_view(text)) {}
-  fixed_text(const std::string& text) : fixed_text(std::string_view(text)) {}
+  constexpr fixed_string(const char* text) : fixed_string(std::string_view(text)) {}
+  fixed_string(const std::string& text) : fixed_string(std::string_view(text)) {}
 
   constexpr operator std::string_view() const { return {bytes_, size_}; }
   std::string str() const { return {bytes_, size_}; }
@@ -56,7 +56,7 @@ class fixed_text {
     return std::string_view(*this).starts_with(prefix);
   }
   template <std::convertible_to<std::string_view> Text>
-  friend constexpr bool operator==(const fixed_text& a, const Text& b) {
+  friend constexpr bool operator==(const fixed_string& a, const Text& b) {
     return std::string_view(a) == std::string_view(b);
   }
 

@@ -41,7 +41,7 @@ struct hello {
   bool has_secret = false;  // whether the user has given the secret; false if it was generated
   bool checksum = false;    // whether frames after the handshake have checksums
   std::uint16_t version = wire_version;
-  std::uint32_t link_set = 0;  // reserved; always 0, and ignored by the receiver
+  std::uint32_t reserved = 0;  // always 0, and ignored by the receiver
   std::uint64_t job = 0;
   std::int32_t rank = -1;  // the rank in the world, or -1 for a launcher
   std::int32_t world = 0;
@@ -111,7 +111,7 @@ inline hello_bytes write_hello(const hello& message) {
   detail::put_number(&bytes[11], static_cast<std::uint8_t>(detail::machine_format |
                                                            (message.has_secret ? 0x80 : 0) |
                                                            (message.checksum ? 0x40 : 0)));
-  detail::put_number(&bytes[12], message.link_set);
+  detail::put_number(&bytes[12], message.reserved);
   detail::put_number(&bytes[16], message.job);
   detail::put_number(&bytes[24], message.rank);
   detail::put_number(&bytes[28], message.world);
@@ -138,7 +138,7 @@ inline std::optional<hello> parse_hello(std::span<const std::byte> bytes) {
   result.purpose = static_cast<connection_purpose>(bytes[10]);
   result.has_secret = (flags & 0x80) != 0;
   result.checksum = (flags & 0x40) != 0;
-  result.link_set = detail::get_number<std::uint32_t>(&bytes[12]);
+  result.reserved = detail::get_number<std::uint32_t>(&bytes[12]);
   result.job = detail::get_number<std::uint64_t>(&bytes[16]);
   result.rank = detail::get_number<std::int32_t>(&bytes[24]);
   result.world = detail::get_number<std::int32_t>(&bytes[28]);

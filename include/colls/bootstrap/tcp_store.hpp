@@ -24,8 +24,6 @@ class tcp_store final : public store, engine::source {
   tcp_store& operator=(const tcp_store&) = delete;
   ~tcp_store() override;
 
-  /// Returns the address of the server as `host:port`.
-  const std::string& server_address() const { return server_address_; }
   /// Returns the local address of the connection to the server.
   boost::asio::ip::address local_address() const { return local_; }
   int server_rank() const { return server_.rank; }

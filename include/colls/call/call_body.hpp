@@ -7,6 +7,7 @@
 // after the algorithm (finish).
 
 #include <colls/algorithm/table.hpp>
+#include <colls/call/call_request.hpp>
 
 #include <vector>
 
@@ -15,8 +16,7 @@ namespace colls::detail {
 /// Functions that create the body of a collective call. The body is the coroutine that does the
 /// work of the call. The functions do not depend on the element type. If no work is needed before
 /// or after the algorithm, the body is the algorithm's own coroutine. Otherwise the body is another
-/// coroutine, which awaits the algorithm. Every function whose name ends in `_wrapped` or `_v` is
-/// such a coroutine.
+/// coroutine, which awaits the algorithm.
 template <channel Channel>
 struct call_body {
   template <class Function>
@@ -138,8 +138,7 @@ struct call_body {
       Channel net,
       function_pointer<task<>(Channel, any_buffer, any_buffer, partition, any_op)> algorithm,
       any_buffer in, any_buffer out, offsets table, reduction op) {
-    const partition parts = table.empty() ? partition::blocks(out.size(), net.size())
-                                          : partition::from_offsets(table.data(), net.size());
+    const partition parts = partition_of(table, out.size(), net.size());
     if (accumulates_in_storage(op)) {
       co_await algorithm(net, in, out, parts, op.op);
       narrow(net, op, out, out.data(), net.size());
@@ -192,27 +191,23 @@ struct call_body {
     for (const any_buffer& part : group) narrow(net, op, part, part.data(), net.size());
   }
 
-  static partition partition_of(const offsets& table, any_buffer in, int ranks) {
-    return table.empty() ? partition::blocks(in.size(), ranks)
-                         : partition::from_offsets(table.data(), ranks);
-  }
   static task<> all_gather(Channel net,
                            function_pointer<task<>(Channel, any_buffer, partition)> algorithm,
                            any_buffer in, any_buffer out, offsets table) {
-    const partition parts = partition_of(table, in, net.size());
+    const partition parts = partition_of(table, in.size(), net.size());
     net.copy(bytes(chunks{out, parts}[net.rank()]), bytes(in));
     co_await algorithm(net, out, parts);
   }
   static task<> all_gather_out_of_place(
       Channel net, function_pointer<task<>(Channel, any_buffer, any_buffer, partition)> algorithm,
       any_buffer in, any_buffer out, offsets table) {
-    if (table.empty()) return algorithm(net, in, out, partition_of(table, in, net.size()));
+    if (table.empty()) return algorithm(net, in, out, partition_of(table, in.size(), net.size()));
     return all_gather_v_out_of_place(net, algorithm, in, out, std::move(table));
   }
   static task<> all_gather_v_out_of_place(
       Channel net, function_pointer<task<>(Channel, any_buffer, any_buffer, partition)> algorithm,
       any_buffer in, any_buffer out, offsets table) {
-    co_await algorithm(net, in, out, partition_of(table, in, net.size()));
+    co_await algorithm(net, in, out, partition_of(table, in.size(), net.size()));
   }
 
   /// Runs a gather or a scatter. `first` is this rank's input and `second` is its output. `table`
@@ -252,12 +247,11 @@ struct call_body {
       function_pointer<task<>(Channel, any_buffer, partition, any_buffer, partition)> algorithm,
       any_buffer in, any_buffer out, offsets sends, offsets receives) {
     const int ranks = net.size();
-    const auto parts = [&](const offsets& table, const any_buffer& data) {
-      return table.empty() ? partition::blocks(data.size() / static_cast<std::size_t>(ranks), ranks)
-                           : partition::from_offsets(table.data(), ranks);
+    const auto share = [&](const any_buffer& data) {
+      return data.size() / static_cast<std::size_t>(ranks);
     };
-    const partition in_parts = parts(sends, in);
-    const partition out_parts = parts(receives, out);
+    const partition in_parts = partition_of(sends, share(in), ranks);
+    const partition out_parts = partition_of(receives, share(out), ranks);
     if (in.data() != out.data() || in.size() == 0) {
       co_await algorithm(net, in, in_parts, out, out_parts);
       co_return;

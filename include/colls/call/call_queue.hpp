@@ -108,9 +108,9 @@ class call_queue : public call_owner {
     cache_.clear();
   }
   bool is_world() const { return is_world_; }
-  /// Returns this rank's number among the communicator's ranks on its machine, counted from 0. This
+  /// Returns this rank's number among the communicator's ranks on its host, counted from 0. This
   /// is the number that was passed to `set_local_rank`. If that function was not called, the ranks
-  /// of a machine are numbered in rank order.
+  /// of a host are numbered in rank order.
   int local_rank() {
     return local_rank_ >= 0 ? local_rank_ : nodes().position_of(state_.rank()).local_rank;
   }
@@ -237,7 +237,7 @@ class call_queue : public call_owner {
   ~call_queue() = default;  // the derived class must have called `shut_down`
 
   virtual time_point now() const = 0;
-  /// Returns a number that identifies the machine on which world rank `rank` runs.
+  /// Returns a number that identifies the host on which world rank `rank` runs.
   virtual int host_of(int rank) const = 0;
   void call_ended(call_base& ended_call) noexcept override {
     if (first_deferred_ == &ended_call) first_deferred_ = next_deferred(ended_call);

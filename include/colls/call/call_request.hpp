@@ -89,13 +89,16 @@ inline reduction store_reduction(call<void>& new_call, const reduction& op) {
   return stored;
 }
 
-// ---- checks
-
+/// Returns the partition of a vector into the blocks of `ranks` ranks. `offsets` contains the
+/// offsets of the blocks. If `offsets` is empty, each block has `block` elements.
 inline partition partition_of(const std::vector<std::size_t>& offsets, std::size_t block,
                               int ranks) {
   return offsets.empty() ? partition::blocks(block, ranks)
                          : partition::from_offsets(offsets.data(), ranks);
 }
+
+// ---- checks
+
 /// Makes `check` fail unless `in` and `out` have equal length and are either the same buffer or
 /// disjoint. Both buffers must have the same element type. For a valid pair, which is the common
 /// case, only one quick test is made.

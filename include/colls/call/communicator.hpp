@@ -118,15 +118,15 @@ class communicator {
   int rank() const { return core_->state().rank(); }
   /// Returns the number of ranks in the communicator.
   int size() const { return core_->state().size(); }
-  /// Returns the index of this rank's machine among the machines on which the communicator has
+  /// Returns the index of this rank's host among the hosts on which the communicator has
   /// ranks. Indices begin with 0.
   int node() const { return core_->nodes().position_of(rank()).node; }
-  /// Returns the number of machines on which the communicator has ranks.
+  /// Returns the number of hosts on which the communicator has ranks.
   int nodes() const { return core_->nodes().nodes(); }
-  /// Returns this rank's index among the communicator's ranks on the same machine. Indices begin
+  /// Returns this rank's index among the communicator's ranks on the same host. Indices begin
   /// with 0.
   int local_rank() const { return core_->local_rank(); }
-  /// Returns the number of the communicator's ranks on this rank's machine.
+  /// Returns the number of the communicator's ranks on this rank's host.
   int local_size() const { return core_->nodes().node_size(node()); }
   /// Returns the number that rank `rank` of this communicator has in the world communicator.
   int world_rank(int rank) const { return core_->state().world_rank(rank); }
@@ -152,7 +152,7 @@ class communicator {
   }
 
   /// Allocates a buffer of `count` elements and sets all its bytes to zero. If the transport
-  /// supports shared memory, the other ranks on this machine can read and write the buffer during
+  /// supports shared memory, the other ranks on this host can read and write the buffer during
   /// an operation on it. Operations on large buffers then need no intermediate copy. The ranks need
   /// not all call this function, and may allocate different lengths. A communicator for device
   /// memory allocates the buffer on its device. Throws `errc::not_enough_memory` if there is not

@@ -40,7 +40,7 @@ class core final : public call_queue {
 
   /// Allocates `size` bytes of host memory, or of device memory if this communicator is for device
   /// memory, and sets them to zero. If the transport supports shared memory, the other ranks on
-  /// this machine can access the allocated memory during operations on it. Returns null if there is
+  /// this host can access the allocated memory during operations on it. Returns null if there is
   /// not enough memory.
   std::shared_ptr<std::byte> allocate(std::size_t size);
 

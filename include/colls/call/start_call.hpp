@@ -217,7 +217,6 @@ operation<> core<Transport>::reduce_to_all(const reduction& op, const any_buffer
                                            const any_buffer& out, const options& opts) {
   using channel = basic_channel<Transport>;
   using all = algorithm_table<channel>;
-  using bodies = call_body<channel>;
   checks check(Coll);
   check.check_size(in);
   if (in.data() != out.data() || in.size() != out.size()) {
@@ -229,16 +228,16 @@ operation<> core<Transport>::reduce_to_all(const reduction& op, const any_buffer
                         const auto& chosen) __attribute__((always_inline)) {
     const reduction stored = store_reduction(new_call, op);
     if constexpr (Coll == collective::exscan) {
-      return bodies::exscan(net, chosen.run, out, stored);
+      return call_body<channel>::exscan(net, chosen.run, out, stored);
     } else {
       if constexpr (Coll == collective::all_reduce) {
         const auto* const out_of_place = find(all::all_reduce_out_of_place, chosen.id);
-        if (out_of_place != nullptr && bodies::needs_no_copy(in, out, stored)) {
+        if (out_of_place != nullptr && call_body<channel>::needs_no_copy(in, out, stored)) {
           return out_of_place->run(net, in, out, stored.op);
         }
       }
       const int ranks = Coll == collective::scan ? net.rank() + 1 : net.size();
-      return bodies::in_place(net, chosen.run, in, out, stored, ranks);
+      return call_body<channel>::in_place(net, chosen.run, in, out, stored, ranks);
     }
   };
   const auto prepare = [&](auto& new_call) __attribute__((always_inline)) {
@@ -257,7 +256,6 @@ template <class Transport>
 operation<> core<Transport>::all_reduce_group(const reduction& op, std::vector<any_buffer> parts,
                                               const options& opts) {
   using channel = basic_channel<Transport>;
-  using bodies = call_body<channel>;
   std::size_t total = 0;
   offsets sizes;
   sizes.reserve(parts.size());
@@ -281,9 +279,9 @@ operation<> core<Transport>::all_reduce_group(const reduction& op, std::vector<a
   const std::size_t working_bytes = total * op.accumulate_size;
   constexpr std::size_t max_packed_bytes = 64 * 1024;
   const auto body = [&](call<void>& new_call, const channel& net, const auto& chosen) {
-    return bodies::all_reduce_group(net, chosen.run, std::move(parts),
-                                    store_reduction(new_call, op),
-                                    working_bytes <= max_packed_bytes);
+    return call_body<channel>::all_reduce_group(net, chosen.run, std::move(parts),
+                                                store_reduction(new_call, op),
+                                                working_bytes <= max_packed_bytes);
   };
   return launch<collective::all_reduce>(make_fingerprint, make_query, opts, check, working_bytes,
                                         body, false, [](auto&) {});
@@ -293,7 +291,6 @@ template <class Transport>
 operation<> core<Transport>::reduce(const reduction& op, const any_buffer& in,
                                     const any_buffer& out, int root, const options& opts) {
   using channel = basic_channel<Transport>;
-  using bodies = call_body<channel>;
   checks check(collective::reduce);
   check.check_size(in);
   check_root(check, root, state().size());
@@ -307,8 +304,8 @@ operation<> core<Transport>::reduce(const reduction& op, const any_buffer& in,
     return query_of(collective::reduce, in.size(), state().size(), op, opts);
   };
   const auto body = [&](call<void>& new_call, const channel& net, const auto& chosen) {
-    return bodies::reduce(net, chosen.run, in, net.rank() == root ? out : any_buffer(), root,
-                          store_reduction(new_call, op));
+    return call_body<channel>::reduce(net, chosen.run, in, net.rank() == root ? out : any_buffer(),
+                                      root, store_reduction(new_call, op));
   };
   const auto prepare = [&](auto& new_call) {
     new_call.prepare(*net_, in, out, root, store_operation(new_call, op));
@@ -322,7 +319,6 @@ operation<> core<Transport>::reduce_scatter(const reduction& op, const any_buffe
                                             const any_buffer& out, offsets shares,
                                             const options& opts) {
   using channel = basic_channel<Transport>;
-  using bodies = call_body<channel>;
   const int rank = state().rank();
   const int size = state().size();
   checks check(collective::reduce_scatter);
@@ -349,8 +345,8 @@ operation<> core<Transport>::reduce_scatter(const reduction& op, const any_buffe
     return query_of(collective::reduce_scatter, in.size(), size, op, opts);
   };
   const auto body = [&](call<void>& new_call, const channel& net, const auto& chosen) {
-    return bodies::reduce_scatter(net, chosen.run, in, out, std::move(shares),
-                                  store_reduction(new_call, op));
+    return call_body<channel>::reduce_scatter(net, chosen.run, in, out, std::move(shares),
+                                              store_reduction(new_call, op));
   };
   const auto prepare = [&](auto& new_call) {
     new_call.prepare(*net_, in, out, partition::blocks(out.size(), size),
@@ -365,7 +361,6 @@ template <class Transport>
 operation<> core<Transport>::broadcast(std::uint32_t type, any_buffer data, int root,
                                        const options& opts) {
   using channel = basic_channel<Transport>;
-  using bodies = call_body<channel>;
   checks check(collective::broadcast);
   check.check_size(data);
   check_root(check, root, state().size());
@@ -378,7 +373,7 @@ operation<> core<Transport>::broadcast(std::uint32_t type, any_buffer data, int 
                            state().size()};
   };
   const auto body = [&](call<void>&, const channel& net, const auto& chosen) {
-    return bodies::broadcast(net, chosen.run, data, root);
+    return call_body<channel>::broadcast(net, chosen.run, data, root);
   };
   const auto prepare = [&](auto& new_call) { new_call.prepare(*net_, data, root); };
   return launch<collective::broadcast>(make_fingerprint, make_query, opts, check, 0, body, true,
@@ -409,7 +404,6 @@ operation<> core<Transport>::all_gather(std::uint32_t type, any_buffer in, any_b
                                         offsets shares, const options& opts) {
   using channel = basic_channel<Transport>;
   using all = algorithm_table<channel>;
-  using bodies = call_body<channel>;
   const int rank = state().rank();
   const int size = state().size();
   checks check(collective::all_gather);
@@ -439,9 +433,10 @@ operation<> core<Transport>::all_gather(std::uint32_t type, any_buffer in, any_b
   const auto body = [&](call<void>&, const channel& net, const auto& chosen) {
     const auto* const out_of_place = find(all::all_gather_out_of_place, chosen.id);
     if (out_of_place != nullptr) {
-      return bodies::all_gather_out_of_place(net, out_of_place->run, in, out, std::move(shares));
+      return call_body<channel>::all_gather_out_of_place(net, out_of_place->run, in, out,
+                                                         std::move(shares));
     }
-    return bodies::all_gather(net, chosen.run, in, out, std::move(shares));
+    return call_body<channel>::all_gather(net, chosen.run, in, out, std::move(shares));
   };
   const auto prepare = [&](auto& new_call) {
     new_call.prepare(*net_, in, out, partition::blocks(in.size(), size));
@@ -456,7 +451,6 @@ operation<> core<Transport>::gather_or_scatter(std::uint32_t type, any_buffer ow
                                                any_buffer full, offsets shares, int root,
                                                const options& opts) {
   using channel = basic_channel<Transport>;
-  using bodies = call_body<channel>;
   const int rank = state().rank();
   const int size = state().size();
   checks check(Coll);
@@ -489,9 +483,9 @@ operation<> core<Transport>::gather_or_scatter(std::uint32_t type, any_buffer ow
   const any_buffer root_buffer =
       rank == root ? full : any_buffer(nullptr, 0, own_block.element_size());
   const auto body = [&](call<void>&, const channel& net, const auto& chosen) {
-    return bodies::gather_or_scatter(net, chosen.run, gathers ? own_block : root_buffer,
-                                     gathers ? root_buffer : own_block, own_block.size(),
-                                     std::move(shares), root);
+    return call_body<channel>::gather_or_scatter(net, chosen.run, gathers ? own_block : root_buffer,
+                                                 gathers ? root_buffer : own_block,
+                                                 own_block.size(), std::move(shares), root);
   };
   const auto prepare = [&](auto& new_call) {
     new_call.prepare(*net_, gathers ? own_block : root_buffer, gathers ? root_buffer : own_block,
@@ -504,7 +498,6 @@ template <class Transport>
 operation<> core<Transport>::all_to_all(std::uint32_t type, any_buffer in, any_buffer out,
                                         offsets sends, offsets receives, const options& opts) {
   using channel = basic_channel<Transport>;
-  using bodies = call_body<channel>;
   checks check(collective::all_to_all);
   const auto ranks = static_cast<std::size_t>(state().size());
   const bool equal_blocks = sends.empty() && receives.empty();
@@ -553,7 +546,8 @@ operation<> core<Transport>::all_to_all(std::uint32_t type, any_buffer in, any_b
                            state().size()};
   };
   const auto body = [&](call<void>&, const channel& net, const auto& chosen) {
-    return bodies::all_to_all(net, chosen.run, in, out, std::move(sends), std::move(receives));
+    return call_body<channel>::all_to_all(net, chosen.run, in, out, std::move(sends),
+                                          std::move(receives));
   };
   const auto prepare = [&](auto& new_call) {
     const partition blocks = partition::blocks(in.size() / ranks, state().size());

@@ -19,6 +19,7 @@
 #include <colls/base/log.hpp>
 #include <colls/coroutine/completion.hpp>
 #include <colls/cuda/runtime_api.hpp>
+#include <colls/os/procfs.hpp>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -54,23 +55,6 @@ inline bool has_ended(std::int64_t pid) {
   const bool ended = ::poll(&end, 1, 0) == 1;
   ::close(fd);
   return ended;
-}
-
-/// Returns whether a signal or a debugger has stopped the process `pid`. A stopped process does
-/// nothing until it is continued. Also returns true if the system cannot tell.
-inline bool is_stopped(std::int64_t pid) {
-  char text[512];
-  std::snprintf(text, sizeof text, "/proc/%lld/stat", static_cast<long long>(pid));
-  const int fd = ::open(text, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return true;
-  const auto size = ::read(fd, text, sizeof text);
-  ::close(fd);
-  // The state follows the program's name, which is in parentheses. The name may itself contain
-  // parentheses, so the last closing parenthesis ends the name.
-  const std::string_view all(text, size > 0 ? static_cast<std::size_t>(size) : 0);
-  const std::size_t end = all.rfind(')');
-  if (end == all.npos || end + 2 >= all.size()) return true;
-  return all[end + 2] == 'T' || all[end + 2] == 't';
 }
 
 /// The slot of one rank that accesses the memory. The member `active` counts the operations of that
@@ -245,7 +229,7 @@ class access_guard {
       if (was_late != 0 || std::chrono::steady_clock::now() > limit) {
         if (is_finished(slot.operation)) return true;
         if (policy == wait_policy::one_second) return false;
-        if (is_stopped(slot.pid)) {
+        if (colls::detail::is_stopped(slot.pid).value_or(true)) {
           was_late = 1;
           return false;
         }

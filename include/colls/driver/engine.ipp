@@ -34,6 +34,9 @@ COLLS_ONCE boost::asio::io_context* io_context_of(const boost::asio::any_io_exec
   if (const auto* target = executor.target<strand<plain>>()) {
     return context_of(target->get_inner_executor());
   }
+  if (const auto* target = executor.target<strand<tracked>>()) {
+    return context_of(target->get_inner_executor());
+  }
   if (const auto* target = executor.target<strand<any_io_executor>>()) {
     return io_context_of(target->get_inner_executor());
   }

@@ -111,7 +111,7 @@ class communicator_state {
     return -1;
   }
 
-  /// Returns the map of ranks to machines. The first call builds the map by calling `host_of(rank)`
+  /// Returns the map of ranks to hosts. The first call builds the map by calling `host_of(rank)`
   /// for each member, where `rank` is the world rank of the member.
   template <class HostOf>
   const node_map& nodes(const HostOf& host_of) {

@@ -70,23 +70,4 @@ class cross_memory_attach {
   std::uint64_t nonce_ = 0;
 };
 
-/// Returns whether a signal or a debugger has stopped the process `id`. Returns false if the
-/// calling process cannot see that process.
-inline bool is_stopped(pid_t id) {
-  if (id <= 0) return false;
-  char path[32];
-  std::snprintf(path, sizeof path, "/proc/%d/stat", static_cast<int>(id));
-  const detail::descriptor file(::open(path, O_RDONLY | O_CLOEXEC));
-  if (!file) return false;
-  char text[512];
-  const ssize_t size = ::read(file.get(), text, sizeof text);
-  if (size <= 0) return false;
-  // The file contains the name of the process in parentheses, followed by the state of the process.
-  // The name may itself contain parentheses, so it ends at the last closing parenthesis.
-  const std::string_view stat(text, static_cast<std::size_t>(size));
-  const std::size_t end = stat.rfind(')');
-  return end != stat.npos && end + 2 < stat.size() &&
-         (stat[end + 2] == 'T' || stat[end + 2] == 't');
-}
-
 }  // namespace colls::shm

@@ -18,7 +18,8 @@ void expand_log_file(const char* pattern, const char* rank, char* path, std::siz
 /// opens the file.
 void write_to_log_file(const char* lines, std::size_t size) noexcept;
 
-inline const bool writes_to_log_file = [] {
+/// Its initialisation, before `main`, makes the log use `write_to_log_file`.
+inline const bool log_writer_is_installed = [] {
   installed_log_writer = &write_to_log_file;
   return true;
 }();

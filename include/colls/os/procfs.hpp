@@ -14,7 +14,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace colls::detail {
 
@@ -66,6 +68,23 @@ inline std::uint64_t stat_field(long pid, int number) {
     offset = stat.find(' ', offset + 1);
   }
   return offset == std::string::npos ? 0 : std::strtoull(stat.c_str() + offset, nullptr, 10);
+}
+
+/// Returns whether a signal or a debugger has stopped the process `pid`. A stopped process does
+/// nothing until it is continued. Returns `std::nullopt` if this process cannot see the process.
+/// Allocates no memory.
+inline std::optional<bool> is_stopped(std::int64_t pid) {
+  char text[512];
+  std::snprintf(text, sizeof text, "/proc/%lld/stat", static_cast<long long>(pid));
+  const descriptor file(uninterrupted([&] { return ::open(text, O_RDONLY | O_CLOEXEC); }));
+  if (!file) return std::nullopt;
+  const ssize_t size = uninterrupted([&] { return ::read(file.get(), text, sizeof text); });
+  // The state follows the program's name, which is in parentheses. The name may itself contain
+  // parentheses, so the last closing parenthesis ends the name.
+  const std::string_view stat(text, size > 0 ? static_cast<std::size_t>(size) : 0);
+  const std::size_t end = stat.rfind(')');
+  if (end == stat.npos || end + 2 >= stat.size()) return std::nullopt;
+  return stat[end + 2] == 'T' || stat[end + 2] == 't';
 }
 
 inline std::uint64_t start_time_of(long pid) { return stat_field(pid, 22); }

@@ -157,8 +157,6 @@ inline constexpr isa widest_set =
 
 template <class T, class Compute, class Op, rounding Rounding = rounding::each_step>
 struct fold_loop;
-template <class Loop, isa Set>
-constexpr auto version();
 
 /// The loop that computes out[i] = left[i] (+) right[i], where (+) is the operation. The elements
 /// have type T, and the loop combines them in type Compute.
@@ -190,7 +188,8 @@ struct combine_loop {
           return fold_loop<T, Compute, Op>::pair(op, out, nullptr, parts, 2);
         }
         const void* const both[] = {left, right};
-        version<fold_loop<T, Compute, Op>, Set>()(state, out, nullptr, both, 2, count);
+        // Inlined, so that the compiler sees that there are two inputs.
+        fold_loop<T, Compute, Op>::template run<Set>(state, out, nullptr, both, 2, count);
       } else if constexpr (vector) {
         vector_loop(head<T>(out, count), count, combine);
       } else {

@@ -121,13 +121,13 @@ struct socket_carrier {
     return reader.take(target, [] { return false; }, begin);
   }
 };
-struct ring_carrier {
+struct ring_buffer_carrier {
   shm::segment memory;
   shm::ring_buffer out;
   shm::ring_buffer in;
 
-  explicit ring_carrier(bool checked = false) : out(checked), in(checked) {
-    REQUIRE(!memory.make(shm::connection_bytes(shm::min_ring_bytes)));
+  explicit ring_buffer_carrier(bool checked = false) : out(checked), in(checked) {
+    REQUIRE(!memory.make(shm::connection_bytes(shm::min_ring_buffer_bytes)));
     REQUIRE(!out.map(memory, 0));
     shm::segment same;
     REQUIRE(!same.adopt(detail::descriptor(::dup(memory.descriptor()))));
@@ -147,8 +147,8 @@ struct ring_carrier {
 struct checked_socket_carrier : socket_carrier {
   checked_socket_carrier() { reader.add_checksums(); }
 };
-struct checked_ring_carrier : ring_carrier {
-  checked_ring_carrier() : ring_carrier(true) {}
+struct checked_ring_buffer_carrier : ring_buffer_carrier {
+  checked_ring_buffer_carrier() : ring_buffer_carrier(true) {}
 };
 
 /// Prepares a send queue for frames that the carrier writes.
@@ -499,7 +499,7 @@ TEST_CASE("a peer that writes without pause does not keep the thread, before its
     boost::asio::io_context context(1);
     const std::shared_ptr<engine> driver = engine::get(context.get_executor());
     fed_owner owner;
-    ring_carrier memory;
+    ring_buffer_carrier memory;
     int ends[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
     const detail::descriptor other(ends[0]);
@@ -815,7 +815,8 @@ TEST_CASE("a reduction gets whole elements, in place or all at once") {
 }
 
 TEST_CASE_TEMPLATE("frames of every size go from a send queue to a payload target", Carrier,
-                   socket_carrier, ring_carrier, checked_socket_carrier, checked_ring_carrier) {
+                   socket_carrier, ring_buffer_carrier, checked_socket_carrier,
+                   checked_ring_buffer_carrier) {
   Carrier carrier;
   one_rank here;
   std::mt19937 random(1);
@@ -877,7 +878,7 @@ TEST_CASE_TEMPLATE("frames of every size go from a send queue to a payload targe
 }
 
 TEST_CASE_TEMPLATE("an invalid frame is refused before it is begun", Carrier, socket_carrier,
-                   ring_carrier, checked_socket_carrier, checked_ring_carrier) {
+                   ring_buffer_carrier, checked_socket_carrier, checked_ring_buffer_carrier) {
   const auto refuses = [](std::vector<header> frames) {
     Carrier carrier;
     one_rank here;
@@ -1033,7 +1034,7 @@ class bit_flips {
 }  // namespace
 
 TEST_CASE_TEMPLATE("with checksums no bit of any frame changes unnoticed", Carrier,
-                   checked_socket_carrier, checked_ring_carrier) {
+                   checked_socket_carrier, checked_ring_buffer_carrier) {
   struct sample {
     header frame;
     std::size_t size;
@@ -1073,7 +1074,7 @@ TEST_CASE_TEMPLATE("with checksums no bit of any frame changes unnoticed", Carri
     }
     CHECK(tried > 60);
     // One bit of a slot's number makes the slot look as if it was not written yet.
-    const bool has_unwritten_slot = std::is_same_v<Carrier, checked_ring_carrier>;
+    const bool has_unwritten_slot = std::is_same_v<Carrier, checked_ring_buffer_carrier>;
     CHECK(unnoticed == has_unwritten_slot);
   }
 }

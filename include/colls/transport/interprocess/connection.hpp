@@ -261,7 +261,7 @@ class connection final : public engine::watcher {
   /// Reads frames that have arrived. If frames go through shared memory, also writes queued frames.
   /// Returns whether there was any progress.
   bool pump() {
-    if (ring_) return pump_ring();
+    if (ring_) return pump_ring_buffer();
     const auto is_taken = [this] { return owner_.take_next(*this); };
     const auto begin_frame = [this](const header& frame, const std::byte* payload) {
       return is_running() && begin(frame, payload);
@@ -423,7 +423,7 @@ class connection final : public engine::watcher {
     if (has_payload && frame.length == 0) target_.end();
     return is_running();
   }
-  bool pump_ring() {
+  bool pump_ring_buffer() {
     const auto begin_frame = [this](const header& frame, const std::byte* payload) {
       return begin(frame, payload);
     };

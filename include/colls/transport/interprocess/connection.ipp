@@ -127,8 +127,8 @@ COLLS_ONCE void connection::read_wakeups() {
   // The number of reads is limited, so that a peer that writes without pause cannot keep this
   // thread in the loop. If bytes remain in the socket, epoll reports them again.
   constexpr int max_reads = 16;
-  // Once the peer no longer writes, `max_pumps` calls of `pump_ring` empty the ring buffer. The
-  // ring buffer has `shm::slots` slots, and one call reads up to 256 of them.
+  // Once the peer no longer writes, `max_pumps` calls of `pump_ring_buffer` empty the ring buffer.
+  // The ring buffer has `shm::slots` slots, and one call reads up to 256 of them.
   constexpr int max_pumps = static_cast<int>(shm::slots) / 256;
   char bytes[256];
   ssize_t got = 1;
@@ -145,7 +145,7 @@ COLLS_ONCE void connection::read_wakeups() {
   }
   errno = system_error;
   const bool over = got == 0 || (got < 0 && !detail::would_block());
-  for (int pumps = over ? max_pumps : 1; pumps > 0 && is_open() && pump_ring();) --pumps;
+  for (int pumps = over ? max_pumps : 1; pumps > 0 && is_open() && pump_ring_buffer();) --pumps;
   if (!is_open() || !over) return;
   if (got == 0) {
     handle_end_of_file();

@@ -18,9 +18,9 @@ COLLS_ONCE connector::connector(engine& driver, world_info& info, connection_tab
                                 owner& transport)
     : engine_(driver), world_(info), connections_(connections), owner_(transport), tasks_(driver) {
   const hello greeting = world_.make_hello(connection_purpose::peer);
-  const auto start = [&](std::optional<authenticating_listener>& result, listener& from) {
-    if (!from.is_open()) return;
-    result.emplace(engine_, from, greeting, world_.key,
+  const auto start = [&](std::optional<authenticating_listener>& result, listener& source) {
+    if (!source.is_open()) return;
+    result.emplace(engine_, source, greeting, world_.key,
                    static_cast<authenticating_listener::handler&>(*this));
   };
   start(listener_, world_.peer_listener);
@@ -272,7 +272,8 @@ COLLS_ONCE task<bool> connector::dial_local(connection& conn, endpoint address, 
   if (!accepted || conn.is_open() || conn.has_ended() || closing_) co_return true;
   shm::segment memory;
   auto ring = std::make_unique<shm::ring_buffer>(world_.cfg.checksum);
-  const std::size_t ring_bytes = shm::ring_bytes_for(world_.local_size, world_.is_oversubscribed());
+  const std::size_t ring_bytes =
+      shm::ring_buffer_bytes_for(world_.local_size, world_.is_oversubscribed());
   ec = memory.make(shm::connection_bytes(ring_bytes));
   if (!ec) ec = ring->map(memory, 0);
   if (!ec && !shm::send_descriptor(socket.descriptor(), memory.descriptor())) {

@@ -4,7 +4,7 @@
 
 // interprocess_transport: the transport between ranks that are separate processes. It opens the
 // connection to a peer when an operation first needs it. The connection goes through shared memory
-// if the peer runs on the same machine and the two ranks can share memory. Otherwise the connection
+// if the peer runs on the same host and the two ranks can share memory. Otherwise the connection
 // is a TCP connection.
 
 #include <colls/bootstrap/subworld.hpp>
@@ -48,9 +48,7 @@ class interprocess_transport final : failure_hooks,
   network_cost costs() const;
   engine& driver() { return *engine_; }
   int node_of(int rank) const { return info_->node_of[static_cast<std::size_t>(rank)]; }
-  const std::shared_ptr<engine>& shared_engine() const { return engine_; }
   const world_info& info() const { return *info_; }
-  const std::shared_ptr<world_info>& shared_info() const { return info_; }
 
   /// The information that the ranks of a communicator exchange in order to form a subworld. A
   /// subworld is a new world of the same ranks, in which each rank uses another executor.
@@ -76,7 +74,7 @@ class interprocess_transport final : failure_hooks,
   friend multi_send_recv_operation;
 
   /// Allocates `size` bytes of memory that operations can share with the other ranks of this
-  /// machine. See `interprocess::window_manager::allocate`.
+  /// host. See `interprocess::window_manager::allocate`.
   std::shared_ptr<std::byte> allocate(std::size_t size) { return windows_.allocate(size); }
   bool can_expose(const_bytes data) const { return windows_.contains(data); }
   struct bounce_buffer : interprocess::window_manager::bounce_buffer {

@@ -422,7 +422,7 @@ COLLS_ONCE std::uint64_t interprocess_transport::newest_sequence_from(int peer,
 COLLS_ONCE bool interprocess_transport::is_stopped(int peer) {
   const interprocess::connection* const conn = connections_.find(peer);
   return conn != nullptr && conn->is_open() && conn->uses_shared_memory() &&
-         shm::is_stopped(conn->peer_process());
+         detail::is_stopped(conn->peer_process()).value_or(false);
 }
 
 }  // namespace colls

@@ -22,7 +22,7 @@ struct ends {
   /// The state after `before` frames each way. Their numbers are still in the slots.
   explicit ends(bool checks = false, std::uint64_t before = 0)
       : one(checks, before), other(checks, before) {
-    REQUIRE(!memory.make(connection_bytes(min_ring_bytes)));
+    REQUIRE(!memory.make(connection_bytes(min_ring_buffer_bytes)));
     for (const std::size_t side : {0U, 1U}) {
       mapping lines;
       REQUIRE(!lines.map(memory, side * memory.size() / 2, direction_bytes));
@@ -82,8 +82,8 @@ TEST_CASE("a writer that is not read runs out of slots and of room, and gets bot
   while (conn.one.has_slot() && conn.one.room(block.size()) >= block.size()) {
     conn.one.write(frame(++written, block.size()), block.data(), block.size());
   }
-  CHECK(written == min_ring_bytes / block.size());
-  CHECK(conn.one.room(1) == min_ring_bytes % block.size());
+  CHECK(written == min_ring_buffer_bytes / block.size());
+  CHECK(conn.one.room(1) == min_ring_buffer_bytes % block.size());
   std::uint64_t read = 0;
   while (const slot* const seen = conn.other.front()) {
     CHECK(seen->frame.sequence == ++read);
@@ -93,7 +93,7 @@ TEST_CASE("a writer that is not read runs out of slots and of room, and gets bot
     conn.other.publish_if_due();
   }
   CHECK(read == written);
-  CHECK(conn.one.room(min_ring_bytes / 2) >= min_ring_bytes / 2);
+  CHECK(conn.one.room(min_ring_buffer_bytes / 2) >= min_ring_buffer_bytes / 2);
 
   written = 0;
   while (conn.one.has_slot()) conn.one.write(frame(++written, 0), nullptr, 0);
@@ -162,7 +162,7 @@ TEST_CASE("a slot that claims more than the ring holds is refused") {
   const std::vector<std::byte> piece = pattern(100, 5);
   conn.one.write(frame(1, 100), piece.data(), piece.size());
   auto* const seen = const_cast<slot*>(conn.other.front());
-  seen->piece = static_cast<std::uint32_t>(min_ring_bytes + 1);
+  seen->piece = static_cast<std::uint32_t>(min_ring_buffer_bytes + 1);
   CHECK(!conn.other.pop(seen->piece));
 }
 
@@ -217,18 +217,18 @@ TEST_CASE("if a reader falls asleep while a writer writes, one of them sees the 
 }
 
 TEST_CASE("ranks that share cores have longer rings, and many ranks use no more memory for them") {
-  CHECK(ring_bytes_for(2, false) == max_ring_bytes);
-  CHECK(ring_bytes_for(8, false) == max_ring_bytes / 4);
-  CHECK(ring_bytes_for(64, false) == min_ring_bytes);
-  CHECK(ring_bytes_for(3, true) == max_ring_bytes);
-  CHECK(ring_bytes_for(8, true) == max_ring_bytes);
-  CHECK(ring_bytes_for(16, true) == max_ring_bytes / 2);
-  CHECK(ring_bytes_for(1000, true) == min_ring_bytes);
+  CHECK(ring_buffer_bytes_for(2, false) == max_ring_buffer_bytes);
+  CHECK(ring_buffer_bytes_for(8, false) == max_ring_buffer_bytes / 4);
+  CHECK(ring_buffer_bytes_for(64, false) == min_ring_buffer_bytes);
+  CHECK(ring_buffer_bytes_for(3, true) == max_ring_buffer_bytes);
+  CHECK(ring_buffer_bytes_for(8, true) == max_ring_buffer_bytes);
+  CHECK(ring_buffer_bytes_for(16, true) == max_ring_buffer_bytes / 2);
+  CHECK(ring_buffer_bytes_for(1000, true) == min_ring_buffer_bytes);
 }
 
 TEST_CASE("each part of a connection begins at a multiple of every page size") {
   static_assert(direction_bytes % 65536 == 0);
-  for (std::size_t ring = min_ring_bytes; ring <= max_ring_bytes; ring *= 2) {
+  for (std::size_t ring = min_ring_buffer_bytes; ring <= max_ring_buffer_bytes; ring *= 2) {
     CHECK(ring % 65536 == 0);
     CHECK(connection_bytes(ring) / 2 % 65536 == 0);
   }
@@ -240,7 +240,7 @@ TEST_CASE("memory that is missing, too short, or can be taken away is refused") 
   REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
   const rlimit small{4096, before.rlim_max};
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
-  CHECK(created.make(connection_bytes(min_ring_bytes)) == std::errc::file_too_large);
+  CHECK(created.make(connection_bytes(min_ring_buffer_bytes)) == std::errc::file_too_large);
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
 
   REQUIRE(!created.make(4096));
@@ -249,7 +249,7 @@ TEST_CASE("memory that is missing, too short, or can be taken away is refused") 
   ring_buffer short_one;
   CHECK(short_one.map(taken, 0) == errc::protocol_error);
   segment odd;
-  REQUIRE(!odd.make(connection_bytes(min_ring_bytes + max_page_size)));
+  REQUIRE(!odd.make(connection_bytes(min_ring_buffer_bytes + max_page_size)));
   ring_buffer odd_one;
   CHECK(odd_one.map(odd, 0) == errc::protocol_error);
   detail::descriptor loose(::memfd_create("loose", MFD_CLOEXEC | MFD_ALLOW_SEALING));

@@ -27,7 +27,7 @@ struct reader {
   shm::slot slot{};
 
   reader() {
-    REQUIRE(!memory.make(shm::connection_bytes(shm::min_ring_bytes)));
+    REQUIRE(!memory.make(shm::connection_bytes(shm::min_ring_buffer_bytes)));
     REQUIRE(!peer.map(memory, 0));
     REQUIRE(!ring.map(memory, 1));
   }

@@ -31,8 +31,8 @@ inline constexpr std::size_t slots = 512;
 /// evicts the bytes that the rank has read before the writer overwrites them, and the writer need
 /// not wait for these cache lines. If several ranks share a core, longer rings also reduce the
 /// number of context switches.
-inline constexpr std::size_t min_ring_bytes = 256 * 1024;
-inline constexpr std::size_t max_ring_bytes = 2 * 1024 * 1024;
+inline constexpr std::size_t min_ring_buffer_bytes = 256 * 1024;
+inline constexpr std::size_t max_ring_buffer_bytes = 2 * 1024 * 1024;
 /// The number of payload bytes for which a slot has room. If checksums are enabled, the last four
 /// of these bytes hold the checksum.
 inline constexpr std::size_t max_inline_bytes = 24;
@@ -97,17 +97,17 @@ struct direction {
   alignas(4096) slot all[slots];
 };
 inline constexpr std::size_t direction_bytes = round_up_to_pages(sizeof(direction));
-static_assert(min_ring_bytes % max_page_size == 0);
+static_assert(min_ring_buffer_bytes % max_page_size == 0);
 /// Returns the size of the shared memory segment of a connection. The segment holds both
 /// directions, each with a ring of `ring` bytes.
 constexpr std::size_t connection_bytes(std::size_t ring) { return 2 * (direction_bytes + ring); }
 
 /// Returns the length of each ring of bytes if `ranks` ranks run on this host. `oversubscribed`
 /// must be true if there are more ranks than cores.
-constexpr std::size_t ring_bytes_for(int ranks, bool oversubscribed) {
+constexpr std::size_t ring_buffer_bytes_for(int ranks, bool oversubscribed) {
   const std::size_t total = oversubscribed ? 16 << 20 : 4 << 20;
-  std::size_t ring = min_ring_bytes;
-  while (ring < max_ring_bytes && ring * static_cast<std::size_t>(ranks) < total) ring *= 2;
+  std::size_t ring = min_ring_buffer_bytes;
+  while (ring < max_ring_buffer_bytes && ring * static_cast<std::size_t>(ranks) < total) ring *= 2;
   return ring;
 }
 
@@ -137,8 +137,8 @@ class ring_buffer {
   std::error_code map(const segment& memory, int side) {
     const std::size_t half = memory.size() / 2;
     ring_bytes_ = half - direction_bytes;
-    if (half <= direction_bytes || ring_bytes_ < min_ring_bytes || ring_bytes_ > max_ring_bytes ||
-        !std::has_single_bit(ring_bytes_)) {
+    if (half <= direction_bytes || ring_bytes_ < min_ring_buffer_bytes ||
+        ring_bytes_ > max_ring_buffer_bytes || !std::has_single_bit(ring_bytes_)) {
       return make_error_code(errc::protocol_error);
     }
     const auto start = [half](int number) { return static_cast<std::size_t>(number) * half; };

@@ -5,7 +5,7 @@
 //
 // covers: transport/interprocess/carrier/shared_memory_frames.hpp
 // covers: transport/interprocess/carrier/ring_buffer.hpp: map room has_slot write front pop readable data take publish_if_due request_wake cancel_wake take_wake_request publish
-// covers: transport/interprocess/connection.hpp: pump_ring try_receive begin
+// covers: transport/interprocess/connection.hpp: pump_ring_buffer try_receive begin
 
 #include "rank.hpp"
 
@@ -15,7 +15,7 @@ namespace {
 
 using namespace colls;
 
-constexpr std::size_t bytes_in_ring = shm::min_ring_bytes;
+constexpr std::size_t bytes_in_ring = shm::min_ring_buffer_bytes;
 
 /// The shared memory of a connection as the dialling peer made it, written without the rules of a
 /// ring buffer.
