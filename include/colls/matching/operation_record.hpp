@@ -209,8 +209,8 @@ class communicator_state {
   [[gnu::noinline]] void begin_run(const fingerprint& call, std::uint64_t hash) {
     const std::size_t slot = runs_ % kept;
     if (slot == recent_.size()) {
-      // A simulation can have many ranks, and most of them have only one run. To save memory, the
-      // first allocation has room for only one run.
+      // A simulation can have many ranks, most of which need only one entry in `recent_`. To save
+      // memory, the first allocation of `recent_` has room for one entry.
       if (slot == recent_.capacity()) recent_.reserve(slot == 0 ? 1 : 8 * slot);
       recent_.emplace_back();
     }

@@ -101,15 +101,15 @@ struct reduction {
   /// each collective call copies the object, because the call may outlive the user's object.
   std::uint32_t state_size;
 
-  /// Converts `n` elements of the user's buffer to elements of the working buffer. If the operation
-  /// has a function `prepare`, also applies this function to each element. The two buffers must be
-  /// equal or must not overlap. The pointer is null if the elements need no conversion and the
-  /// operation has no function `prepare`.
+  /// Converts `n` elements of the user's buffer to elements of the working buffer. If the user's
+  /// operation has a function `prepare`, also applies that function to each element. The two buffers
+  /// must be equal or must not overlap. This function pointer is null if the elements need no
+  /// conversion and the operation has no function `prepare`.
   void (*prepare)(const void* state, void* accumulate_out, const void* storage_in, std::size_t n);
-  /// Converts `n` elements of the result in the working buffer to elements of the user's buffer. If
-  /// the operation has a function `finish`, also applies this function to each element and passes
-  /// `ranks`, the number of ranks, to it. The pointer is null if the elements need no conversion
-  /// and the operation has no function `finish`.
+  /// Converts `n` elements of the working buffer, which holds the result, to elements of the user's
+  /// buffer. If the user's operation has a function `finish`, also applies that function to each
+  /// element and passes it `ranks`, the number of ranks. This function pointer is null if the
+  /// elements need no conversion and the operation has no function `finish`.
   void (*finish)(const void* state, void* storage_out, const void* accumulate_in, std::size_t n,
                  int ranks);
 

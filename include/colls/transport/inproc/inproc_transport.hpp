@@ -235,7 +235,8 @@ inline bool inproc_transport::start(send_operation& send) {
   }
   if (send.key.is_point_to_point() && send.size <= eager_limit &&
       eager_ + send.size <= eager_window) {
-    // The copy has one extra byte, because the pointer to a block of 0 bytes may be null.
+    // The block for the copy of the payload has one extra byte. Without this byte, the pointer to
+    // the block of an empty payload might be null, which would mean that memory has run out.
     auto message = std::make_unique<buffered_send>();
     const tag_matcher::block copy = matcher_.acquire_scratch(send.size + 1);
     if (copy.memory == nullptr) {

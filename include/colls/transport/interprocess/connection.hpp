@@ -460,8 +460,8 @@ class connection final : public engine::watcher {
   // in the ring buffer before it ends the connection.
   void read_wakeups();
 
-  // Passes the descriptor of the peer's shared heap to the owner, which maps the heap. If the owner
-  // throws `std::bad_alloc`, this rank does not use the heap.
+  // Passes `heap`, the descriptor of the peer's shared heap, to the owner of this connection, which
+  // maps the heap. If the owner throws `std::bad_alloc`, this rank does not use the peer's heap.
   void receive_peer_heap(detail::descriptor heap);
 
   void handle_end_of_file();

@@ -110,9 +110,10 @@ class connector final : authenticating_listener::handler {
   task<bool> dial_local(connection& conn, endpoint address, bool* is_alive,
                         std::error_code* reason);
 
-  // Accepts a connection that a peer has dialled through the local socket. Called after this rank
-  // has sent the peer its verdict. The peer then sends the descriptor of the shared memory, or
-  // reports that it could not create shared memory, or closes the connection.
+  // Accepts a connection that a peer has opened through the local socket. This function is called
+  // after this rank has told the peer that the handshake has succeeded. The peer then sends the
+  // descriptor of the shared memory, reports that it could not create shared memory, or closes the
+  // connection.
   task<> accept_local(std::unique_ptr<stream> socket, int peer);
 
   // If `reason` is an error, logs that this rank reaches the peer by TCP and not by shared memory

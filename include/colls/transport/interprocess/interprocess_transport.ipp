@@ -6,6 +6,7 @@
 // things, they handle arriving frames, handle failures, and leave the world.
 
 #include <colls/base/compiler.hpp>
+#include <colls/os/procfs.hpp>
 #include <colls/transport/interprocess/interprocess_transport.hpp>
 
 namespace colls {

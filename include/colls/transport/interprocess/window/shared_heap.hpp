@@ -293,7 +293,8 @@ class shared_heap_view {
     return line(static_cast<std::size_t>(ranks_) + key % max_remote_keys)
                .load(std::memory_order_acquire) == key;
   }
-  /// Removes the mark that `enter` has set. Must be called after the last access.
+  /// Clears the mark that `enter` has set. Must be called after this rank's last access to the
+  /// memory of the peer.
   void leave() { line(rank_line_).store(0, std::memory_order_release); }
 
   /// Enables `read` to read private memory of the process with the id `owner`. Returns an error if
