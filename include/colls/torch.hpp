@@ -212,8 +212,9 @@ class backward_end {
 /// The implementation of `gradient_sync` for gradients of type T. The gradients lie in buckets.
 /// This class copies the first gradient of a parameter to a bucket, and then makes the gradient
 /// tensor of the parameter a view of that part of the bucket. libtorch therefore adds later
-/// gradients directly to the bucket. The tensor also contains the average without another copy. If
-/// libtorch later stores a gradient in other memory, this class copies the gradient again.
+/// gradients directly to the bucket. Once the ranks have averaged the bucket, the tensor refers to
+/// the average, so this class need not copy the average back. If libtorch later stores a gradient
+/// in other memory, this class copies the gradient to the bucket again.
 template <class T, class Communicator>
 class typed_gradient_sync final : public gradient_sync, backward_end::listener {
  public:

@@ -154,8 +154,9 @@ class loggp {
   /// Returns the same time as the overload above if `waits` is true. If `waits` is false, replaces
   /// the latency and the overheads of a message between hosts with those of a message within a
   /// host, but still counts the transfer time between hosts. Callers pass false for a round in
-  /// which a rank need not wait for another host. If the distances of several rounds add up to at
-  /// most the number of ranks of a host, a rank waits for another host in only one of them.
+  /// which no rank waits for another host. For example, a collective may have several rounds whose
+  /// distances have a sum of at most the number of ranks of a host. A rank then waits for another
+  /// host in only one of these rounds, and the caller passes false for the others.
   constexpr picoseconds shift_hop(std::uint64_t bytes, int distance, bool waits) const {
     if (is_one_host() || waits) return shift_hop(bytes, distance);
     return net_.near.latency + 2 * net_.near.overhead + transfer(bytes, crossing(distance));

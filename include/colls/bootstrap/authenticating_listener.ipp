@@ -154,9 +154,9 @@ COLLS_ONCE task<> authenticating_listener::authenticate(pending_iterator slot) {
       connection = std::move(slot->connection);
     } catch (const error& thrown) {
       ++rejected_;
-      // If a connection is closed during the handshake, the peer may be a rank that has exited. It
-      // may also be a rank that has computed for too long and exceeded a time limit. Therefore only
-      // every 64th of these cases is logged.
+      // A connection that the peer closes during the handshake is often harmless: the peer may be a
+      // rank that has exited, or a rank that computed for so long that it exceeded a time limit.
+      // Only every 64th of these cases is logged, so that they do not fill the log.
       if (slot->evicted) {
         detail::log_rejection(listener_.local(), "too many connections: some are evicted");
       } else if (thrown.record().code != errc::closed || ++disconnects_ % 64 == 0) {

@@ -87,8 +87,8 @@ class store {
   /// Returns whether the store has sent data that this process has not read yet. Such data may
   /// announce a failure.
   virtual bool has_unread() const { return false; }
-  /// Tells the store that this process leaves. When the connection closes, the store then does not
-  /// report this process as failed. After `leave`, no other function may be called.
+  /// Tells the store that this process is leaving, so that the store does not report the process as
+  /// failed when the connection closes. After `leave`, no other function may be called.
   virtual task<> leave(time_point deadline) {
     (void)deadline;
     co_return;

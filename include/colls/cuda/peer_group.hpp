@@ -374,10 +374,10 @@ class one_shot_call {
       return multi_send_recv::exchange_with_all(net_.lane(lane), const_bytes(), nullptr);
     };
     if (!is_open) {
-      // The operation has failed on a peer, which will revoke the operation. This rank waits for the
-      // revocation in two exchanges. The first exchange may complete, because the peer may have sent
-      // its message before the failure. The second exchange cannot complete, because the peer sends
-      // nothing on `unused_lane`.
+      // The operation has failed on a peer, which will revoke the operation. This rank waits for
+      // the revocation in two exchanges. The first exchange may complete, because the peer may have
+      // sent its message before the failure. The second exchange cannot complete, because the peer
+      // sends nothing on `unused_lane`.
       leave();
       co_await exchange(6);
       co_await exchange(unused_lane);

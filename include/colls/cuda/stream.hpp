@@ -41,7 +41,8 @@ class event {
   ~event() { (void)api::destroy_event(event_); }
 
   api::event_ref ref() const { return event_; }
-  /// Moves the event to the end of the work that has been enqueued on `stream` so far.
+  /// Records the event on `stream`. The event completes when all work that has been enqueued on
+  /// `stream` so far is complete. Any earlier recording of the event is replaced.
   void record(stream_ref stream) {
     const on_device guard(device_);  // the default stream depends on the current device
     refuse_captured(stream);

@@ -536,8 +536,8 @@ COLLS_ONCE tag_matcher::late_rank_info tag_matcher::find_late_rank(const operati
   late_rank_info result;
   try {
     // If there is no table of late ranks, this rank has not yet asked its peers for reports. The
-    // function `announce` asks them. A peer on the same thread answers before `announce` returns, so
-    // its report is known when the late rank is described below.
+    // function `announce` asks them. A peer on the same thread answers before `announce` returns,
+    // so its report is known when the late rank is described below.
     if (stragglers_on(record.communicator->id()) == nullptr) announce(record, now);
     record.hash == 0 ? describe_late_peer(result, record, now)
                      : describe_late_member(result, record, now);

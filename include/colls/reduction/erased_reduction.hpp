@@ -102,9 +102,9 @@ struct reduction {
   std::uint32_t state_size;
 
   /// Converts `n` elements of the user's buffer to elements of the working buffer. If the user's
-  /// operation has a function `prepare`, also applies that function to each element. The two buffers
-  /// must be equal or must not overlap. This function pointer is null if the elements need no
-  /// conversion and the operation has no function `prepare`.
+  /// operation has a function `prepare`, also applies that function to each element. The two
+  /// buffers must be equal or must not overlap. This function pointer is null if the elements need
+  /// no conversion and the operation has no function `prepare`.
   void (*prepare)(const void* state, void* accumulate_out, const void* storage_in, std::size_t n);
   /// Converts `n` elements of the working buffer, which holds the result, to elements of the user's
   /// buffer. If the user's operation has a function `finish`, also applies that function to each

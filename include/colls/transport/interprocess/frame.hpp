@@ -57,8 +57,9 @@ inline constexpr std::uint8_t truncated = 16;
 /// Marks a frame of `kind::mapped` whose sender can also read private memory of the receiver. The
 /// sender reads such memory through the kernel by CMA (cross-memory attach).
 inline constexpr std::uint8_t cma = 32;
-/// In an RTS, this flag means that the frame is an RTS cancel. An RTS cancel withdraws the
-/// point-to-point message whose RTS was number `length` on this connection. In a frame of
+/// In an RTS, this flag means that the frame is an RTS cancel. An RTS cancel withdraws a
+/// point-to-point message whose RTS was sent earlier on this connection. The field `length` of the
+/// RTS cancel contains the number of that earlier RTS, and no length. In a frame of
 /// `kind::cts`, this flag means that the frame confirms an RTS cancel. A rank confirms an RTS
 /// cancel only if it has not answered the cancelled RTS with a CTS.
 inline constexpr std::uint8_t cancel = 64;

@@ -168,8 +168,8 @@ class payload_target final : public payload_writer {
     const posted_receive* const receive = unexpected_ != nullptr ? unexpected_->receive : receive_;
     return receive != nullptr && receive->record == &record;
   }
-  /// Ends the receive that the current payload belongs to with the error `ec`. Does nothing if there
-  /// is no such receive or if `matches(receive)` returns false.
+  /// Ends the receive that the current payload belongs to with the error `ec`. Does nothing if
+  /// there is no such receive or if `matches(receive)` returns false.
   template <class Predicate>
   void fail(std::error_code ec, Predicate matches) {
     posted_receive* const receive = unexpected_ != nullptr ? unexpected_->receive : receive_;

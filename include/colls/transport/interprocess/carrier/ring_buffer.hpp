@@ -240,8 +240,9 @@ class ring_buffer {
     return number == static_cast<std::uint32_t>(previous) ||
            number == static_cast<std::uint32_t>(slots_read_ + 1);
   }
-  /// Removes the front slot, and counts its `piece` payload bytes in the ring as readable. Returns
-  /// false and does nothing if there would then be more readable bytes than the ring can hold.
+  /// Removes the front slot. `piece` is the number of payload bytes that belong to this slot. These
+  /// bytes, which lie in the ring, become readable. Returns false and does nothing if the number of
+  /// readable bytes would then exceed the size of the ring.
   bool pop(std::size_t piece) {
     if (piece > ring_bytes_ - readable_) return false;
     readable_ += piece;
