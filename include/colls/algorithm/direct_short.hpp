@@ -282,9 +282,9 @@ class gather {
   int root_;
 };
 
-/// A scatter that copies chunk r of `all` on the root to `own` of each rank r. `all` of the other
-/// ranks is ignored. On the root, `own` may be exactly the root's chunk of `all`. The root sends
-/// p-1 messages.
+/// A scatter. For each rank r, copies chunk r of the root's buffer `all` to the buffer `own` of
+/// rank r. The buffers `all` of the other ranks are ignored. On the root, `own` may be exactly the
+/// root's chunk of `all`. The root sends p-1 messages.
 template <channel Channel, buffer Data>
 class scatter {
  public:

@@ -92,8 +92,9 @@ task<> all_gather_segment(Channel net, Data data, partition parts) {
   }
 }
 
-/// Sends chunk r of `data` from each rank r to all other ranks, which store it as chunk r of their
-/// `data`. Takes p-1 rounds, in which each rank sends all chunks except the chunk of the next rank.
+/// Distributes chunk r of `data` from each rank r to all other ranks, which store it as chunk r of
+/// their `data`. Takes p-1 rounds. In each round, each rank sends one chunk to the next rank. Over
+/// all rounds, a rank sends every chunk except the next rank's own.
 template <channel Channel, buffer Data>
 task<> all_gather(Channel net, Data data, partition parts) {
   const int segments = net.segments(parts.longest() * element_size(data));

@@ -30,8 +30,8 @@ class rotated_partition {
     return offset(blocks.last) - offset(blocks.first);
   }
 
-  /// A range of blocks in a buffer whose chunks are in rank order. The range is one piece, or two
-  /// pieces if it wraps around the end of the buffer.
+  /// Consecutive blocks of this partition, as they lie in a buffer that is in rank order. The blocks
+  /// are one piece, `head`. If they wrap around the end of the buffer, `tail` is the second piece.
   template <buffer Data>
   struct wrapped_range {
     Data head;

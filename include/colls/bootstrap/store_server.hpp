@@ -60,8 +60,9 @@ class store_server final : authenticating_listener::handler, engine::source {
   std::size_t unsent_bytes() const;
 
   /// Sends `report` to all clients, and also to each client that connects after this call. `report`
-  /// says that its culprit has failed, that the world cannot form (culprit -1), or that a
-  /// communicator was revoked. Does nothing if the server has already announced this failure.
+  /// says that the rank `report.culprit` has failed, that the world cannot form (`report.culprit`
+  /// is then -1), or that a communicator was revoked. Does nothing if the server has already
+  /// announced this failure.
   void announce_failure(const reported_failure& report);
   void announce_failure(int rank, std::string_view reason);
 

@@ -57,9 +57,9 @@ task<picoseconds> best_time(Channel net, Exchange exchange) {
 }
 
 /// Takes part in a barrier of all ranks, then measures exchanges with `peer`, and returns the
-/// measured times. If `peer` is -1, measures nothing after the barrier. If `alone` is true,
-/// measures all times except `pair`. If `alone` is false, many pairs of ranks use the network at
-/// the same time, and the function measures only `full` and `pair`.
+/// measured times. If `peer` is -1, measures nothing after the barrier. `alone` says that no other
+/// pair of ranks uses the network meanwhile. If `alone` is true, measures all members of `sample`
+/// except `sample::pair`. Otherwise, measures only `sample::full` and `sample::pair`.
 template <channel Channel>
 task<sample> measure_exchanges(Channel net, int peer, bool alone) {
   co_await dissemination::barrier(net);

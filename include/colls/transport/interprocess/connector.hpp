@@ -100,10 +100,11 @@ class connector final : authenticating_listener::handler {
   time_point handshake_deadline() const { return world_.cfg.timeout.after(engine_.now()); }
 
   // Dials the peer through its local socket, in order to share memory. Returns false if the caller
-  // must use TCP, because the peer is on another host, or this rank has no local socket, or the
-  // peer's local socket does not work. A local socket whose backlog stays full counts as one that
-  // does not work, because another user may be filling the backlog. Otherwise returns true. If the
-  // connection has not opened then, the caller must dial again.
+  // must use TCP instead. This is so if the peer is on another host, if this rank has no local
+  // socket, or if the peer's local socket does not work. A local socket whose backlog stays full
+  // counts as one that does not work, because another user may be filling the backlog. In all other
+  // cases, returns true. If the connection is not open when this function returns true, the caller
+  // must dial again.
   //
   // Sets `*is_alive` to true if the local socket accepts the connection or its backlog is full. If
   // the peer is on this host and its local socket does not work, sets `*reason` to the error.

@@ -24,9 +24,9 @@ inline constexpr std::size_t credit_window = eager_window;
 /// Returns the credit that an eager message of `size` bytes takes.
 constexpr std::size_t credit_cost(std::size_t size) { return size + 64; }
 
-/// A limit on having several RTS of one key pending. While a point-to-point RTS of a key is
-/// pending, a rank may send another RTS of that key only for a long message, and only while fewer
-/// than `max_rts_ahead` point-to-point RTS of all keys are pending on the connection.
+/// Limits how many point-to-point RTS a rank sends ahead. If a point-to-point RTS with the same key
+/// is pending, a rank may send another one only for a long message, and only while fewer than
+/// `max_rts_ahead` point-to-point RTS are pending on the connection, whatever their keys.
 inline constexpr std::size_t max_rts_ahead = 64;
 
 /// The largest number of RTS of all keys from the peer that may wait here for their receives. A
