@@ -48,9 +48,9 @@ task<> fold_mapped(Channel net, shared_window<Channel>& window, Data own, std::s
   co_await window.for_each_piece(own.size(), element, work);
 }
 
-/// Computes the same sum as `fold_mapped`, even if this rank cannot access the inputs of some peers.
-/// From each such peer, this function receives a message with the part of the peer's input that
-/// belongs to `sum`. `sum` may be the same buffer as `own`.
+/// Computes the same sum as `fold_mapped`, even if this rank cannot access the inputs of some
+/// peers. From each such peer, this function receives a message with the part of the peer's input
+/// that belongs to `sum`. `sum` may be the same buffer as `own`.
 template <channel Channel, buffer Data, class Op>
 task<> fold_mixed(Channel net, shared_window<Channel>& window, Data own, std::size_t offset,
                   Data sum, Op op) {

@@ -30,8 +30,9 @@ class rotated_partition {
     return offset(blocks.last) - offset(blocks.first);
   }
 
-  /// Consecutive blocks of this partition, as they lie in a buffer that is in rank order. The blocks
-  /// are one piece, `head`. If they wrap around the end of the buffer, `tail` is the second piece.
+  /// Consecutive blocks of this partition, as they lie in a buffer that is in rank order. The
+  /// blocks are one piece, `head`. If they wrap around the end of the buffer, `tail` is the second
+  /// piece.
   template <buffer Data>
   struct wrapped_range {
     Data head;
