@@ -5,9 +5,10 @@
 // source: the definitions of all calls and of `join` and `run`, for separate compilation. By
 // default, every source file that uses colls compiles these definitions. To compile them only once,
 // define COLLS_SEPARATE_COMPILATION in all source files of the program, and include this header in
-// exactly one of them. In the other source files, the headers of colls then contain only
-// declarations and do not include Asio. A source file that calls `world.dup(executor)` must include
-// <colls/interprocess.hpp>.
+// exactly one of them. In the other source files, the headers of colls then only declare these
+// functions. Most headers, for example <colls/run.hpp>, then do not include Asio. The headers
+// <colls/join.hpp>, <colls/asio.hpp>, <colls/interprocess.hpp> and <colls/torch.hpp> still do. A
+// source file that calls `world.dup(executor)` must include <colls/interprocess.hpp>.
 //
 // To compile the definitions in parallel, do not include this header. Instead, include each header
 // of the directory `source/` in a source file of its own.

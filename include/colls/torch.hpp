@@ -316,10 +316,11 @@ class typed_gradient_sync final : public gradient_sync, backward_end::listener {
     gradient = views_[i];
   }
 
-  // Completes the step. Before that, puts the remaining gradients into the buckets. These belong to
-  // parameters that this backward pass did not reach. Such a parameter has a gradient if the
-  // program accumulated one while a `no_sync` guard existed, or if `allow_unused` is true and the
-  // program did not clear the gradient of an earlier step.
+  // Completes the step. Before that, puts the gradients of the parameters that this backward pass
+  // did not reach into the buckets. Such a parameter can have a gradient that the program
+  // accumulated while a `no_sync` guard existed. If the program did not clear the gradients, the
+  // parameter can also have the gradient of an earlier step, which is used only if `allow_unused`
+  // is true.
   void backward_ended() override {
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       if (buckets_.is_ready(i)) continue;
@@ -416,9 +417,10 @@ std::unique_ptr<gradient_sync> sync_gradients(const torch::nn::Module& module, C
 /// type. Move or convert the module before you construct the model, because the parameters must
 /// then keep their memory and type. Use the model from one thread only.
 ///
-/// `backward()` throws `colls::error` in three cases: a rank has died (the error names that rank),
-/// a parameter got no gradient and `options.allow_unused` is false, or `backward()` threw an
-/// exception on another rank. After such an error, the model can no longer be trained.
+/// `backward()` throws `colls::error` if it cannot complete the step. For example, a rank has died
+/// (the error names that rank), a parameter got no gradient and `options.allow_unused` is false,
+/// only some ranks have called `samples`, a gradient is sparse, or `backward()` threw an exception
+/// on another rank. After such an error, the model can no longer be trained.
 template <class Module, class Communicator>
 class data_parallel {
  public:

@@ -126,9 +126,10 @@ inline sampler_state read_state(torch::serialize::InputArchive& archive) {
 
 /// Writes the state of rank 0's module, optimizer and sampler to the file `path`. Replaces an
 /// existing file atomically (see `atomic_file`). All ranks must call this function, which blocks
-/// until the new file is on disk. If rank 0 fails to write the file, the old file is unchanged, and
-/// this function throws `errc::file_failed` on every rank. The entries of the module have the names
-/// that `torch::save` gives them, so `torch::load(net, path)` can read the file without colls.
+/// until the new file is on disk. If rank 0 fails, this function throws `errc::file_failed` on
+/// every rank. The old file is unchanged if rank 0 failed before the new file was complete. The
+/// entries of the module have the names that `torch::save` gives them, so `torch::load(net, path)`
+/// can read the file without colls.
 template <class Communicator>
 void save_checkpoint(Communicator& comm, const std::string& path, const torch::nn::Module& net,
                      const torch::optim::Optimizer& optimizer, const sampler_state& state) {

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// world: the type `world`, the communicator of all ranks of a job. A source file that only makes
-// calls on a world can include this header without the header that defines the transport.
+// world: the type `world`, the communicator of all ranks of a job. If the program defines
+// COLLS_SEPARATE_COMPILATION, a source file that only makes calls on a world can include this
+// header without the header that defines the transport.
 
 #include <colls/call/communicator.hpp>
 

@@ -166,9 +166,9 @@ task<> route(Channel net, detail::recycled_vector<mutable_bytes>& block, int ste
 /// must not overlap `out`. Chunk i of `in_parts` on rank r must be as long as chunk r of
 /// `out_parts` on rank i. Takes ceil(log_k p) rounds. In each round, a rank sends at most k-1
 /// messages. The distance from the source of a chunk to its destination is written in base k. The
-/// chunk is sent once for each nonzero digit of this number. If `in_parts` and `out_parts` were not
-/// made by `partition::blocks`, the ranks also exchange the lengths of the chunks. This doubles the
-/// numbers of rounds and messages.
+/// chunk is sent once for each nonzero digit of this number. If `in_parts.is_blocks()` is
+/// false, the ranks also exchange the lengths of the chunks. This doubles the numbers of rounds and
+/// messages.
 template <channel Channel, buffer Data>
 task<> all_to_all(Channel net, Data in, partition in_parts, Data out, partition out_parts) {
   const pattern::ring ring(net.rank(), net.size());

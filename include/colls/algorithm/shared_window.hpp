@@ -112,10 +112,10 @@ class exposed_buffers {
 
 /// One rank's side of an operation in which the ranks access each other's buffers. This rank
 /// accesses no buffer of a peer before it has received the descriptors of its peers. Like every
-/// message, a descriptor carries a hash of the arguments that its sender passed. The receiver
-/// compares this hash with the hash of its own arguments. After the destructor has returned, no
-/// peer writes to this rank's buffers. A peer may still read from these buffers, but it discards
-/// the data. All of this holds even if the operation fails.
+/// message of a collective, a descriptor carries a hash of the arguments that its sender passed.
+/// The receiver compares this hash with the hash of its own arguments. After the destructor has
+/// returned, no peer writes to this rank's buffers. A peer may still read from these buffers, but
+/// it discards the data. All of this holds even if the operation fails.
 template <channel Channel>
   requires shared_window_transport<typename Channel::transport_type>
 class shared_window {

@@ -84,9 +84,9 @@ enum class algorithm : std::uint8_t {
 /// With `rank`, the result has the same bits as a sequential reduction in rank order.
 enum class order : std::uint8_t { any = 0, rank };
 
-/// The type of the partial sums that ranks send to each other. The two values differ only if a
-/// reduction combines elements in a type that is wider than the element type. This wider type is
-/// called the accumulate type. With `accumulate`, messages contain elements of the accumulate type,
+/// The type of the partial sums that ranks send to each other. The accumulate type is the type in
+/// which a reduction combines elements. The two values differ only if the accumulate type is not
+/// the element type. With `accumulate`, messages contain elements of the accumulate type,
 /// and only the final sum is rounded to the element type. With `storage`, messages contain elements
 /// of the element type. If the elements are float16 or bfloat16 and the accumulate type is float,
 /// `storage` halves the size of the messages, but each rank rounds a partial sum before it sends

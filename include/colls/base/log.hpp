@@ -40,8 +40,9 @@ inline void write_to_stderr(const char* lines, std::size_t size) noexcept {
 /// by a function that can also write to a file.
 inline constinit std::atomic<log_writer> installed_log_writer = &write_to_stderr;
 
-/// Formats a log line and passes it to the installed writer. The line contains the rank of this
-/// process, `prefix`, and the message that results from `pattern` and `args`, as by printf.
+/// Formats a log line and passes it to the installed writer. The line contains the rank that
+/// the launcher has given to this process (or "-"), `prefix`, and the message that results from
+/// `pattern` and `args`, as by printf.
 void write_log(const char* prefix, const char* pattern, std::va_list args);
 
 /// The settings of the log, which are read once from the environment variable COLLS_LOG.

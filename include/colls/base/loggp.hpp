@@ -241,8 +241,8 @@ class loggp {
   }
   constexpr phase circulant_rounds() const {
     // In some of the rounds with `skip < per_host_`, a rank waits for a message from another host.
-    // `waits` is the number of these rounds that remain. It is -1 until the first round with
-    // `skip < per_host_`, which computes it.
+    // `waits` is the number of these rounds that remain. If it is -1, the next round with
+    // `skip < per_host_` computes it. A round in which no rank waits sets it to -1 again.
     int waits = -1;
     return circulant_rounds(ranks_, chunk_, ranks_,
                             [&](std::uint64_t bytes, int skip, int distance) {

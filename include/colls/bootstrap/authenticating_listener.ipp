@@ -66,8 +66,10 @@ COLLS_ONCE std::string authenticating_listener::accept_error() const {
 }
 
 COLLS_ONCE void authenticating_listener::ready(std::uint32_t) {
-  // One call of this function evicts at most `max_pending_ / 8` connections. It evicts only
-  // connections that earlier calls have accepted. Without these limits, a process that rarely gets
+  // If the number of pending connections is at its limit, one call of this function evicts at most
+  // `max_pending_ / 8` connections. If this process lacks descriptors or memory, only `may_evict`
+  // limits the evictions. A call evicts only connections that earlier calls have accepted. Without
+  // these limits, a process that rarely gets
   // CPU time could accept many connections in one call and evict them before it reads from them.
   int old = pending_count();
   const int kept = old - max_pending_ / 8;

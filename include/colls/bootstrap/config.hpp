@@ -25,8 +25,10 @@ struct config {
   int rank = -1;
   int size = -1;
   /// The index of this rank among the ranks of its node. The members `local_rank`, `local_size`,
-  /// `node` and `nodes` are optional. If the value of one of them is -1, the process determines the
-  /// value itself when it joins the world.
+  /// `node` and `nodes` are optional, and -1 means that the value is not given. When the process
+  /// joins the world, it always computes its local size, its node and the number of nodes itself.
+  /// It uses a given `local_rank` only if this rank fits the computed values. From `nodes` and
+  /// `local_size` it learns before whether all ranks run on one host.
   int local_rank = -1;
   int local_size = -1;
   int node = -1;
@@ -53,8 +55,9 @@ struct config {
   /// an algorithm.
   fixed_string<16> congestion = {};
   /// The transport by which ranks exchange messages. With `hybrid` or an empty text, ranks use
-  /// shared memory inside a host and TCP between hosts. With `tcp`, they use only TCP. With
-  /// `shm`, they use only shared memory, and joining fails if some ranks cannot share memory.
+  /// shared memory inside a host and TCP between hosts. With `tcp`, they use only TCP. With `shm`,
+  /// they use only shared memory, and an operation fails if two ranks that need a connection cannot
+  /// share memory.
   fixed_string<8> transport = {};
   /// The use of cross-memory attach (process_vm_readv), by which this rank can read the private
   /// memory of other ranks of its host. With `always`, this rank uses such reads wherever the

@@ -21,9 +21,9 @@ std::vector<boost::asio::ip::address> resolve_host(const std::string& host,
 /// the system has no such address. Sends nothing.
 std::optional<boost::asio::ip::address> source_address_for(const endpoint& target);
 
-/// The pauses between attempts to connect. Each pause is about twice as long as the previous one,
-/// up to a maximum. The pauses are partly random, so that the ranks do not all connect at the same
-/// time.
+/// The pauses between attempts to connect. The mean pause doubles from attempt to attempt, up to a
+/// maximum. Each pause is chosen at random between half and one and a half times the mean, so that
+/// the ranks do not all connect at the same time.
 class exponential_backoff {
  public:
   time_point next(time_point max_pause) {
@@ -85,9 +85,9 @@ struct dial_errors {
     const bool is_recent = refusal.code == errc::too_many_files && now - refusal_time < 5 * seconds;
     return is_recent && !is_permanent() && !is_refused() ? refusal : last;
   }
-  /// Returns the maximum pause before the next attempt. The store may close a new connection in
-  /// order to accept another one. Therefore, the maximum is smaller after an attempt that
-  /// established a connection and then lost it.
+  /// Returns the maximum of the mean pause before the next attempt. The store may close a new
+  /// connection in order to accept another one. Therefore, the maximum is smaller after an attempt
+  /// that established a connection and then lost it.
   time_point max_pause() const {
     const bool dropped = connected && last.code == errc::unreachable;
     return (dropped ? 50 : 500) * milliseconds;

@@ -125,7 +125,8 @@ bool proofs_equal(const proof_bytes& a, const proof_bytes& b);
 bool is_loopback(const boost::asio::ip::address& address);
 
 /// Returns the bytes of the HELLO that this process sends on one connection. The HELLO is a copy of
-/// `local` with a new nonce. The flag `has_secret` says whether the user gave the secret `key`.
+/// `local` with a new nonce. The flag `has_secret` is true if `key` is not empty and was not made
+/// by `secret::drawn`. It is therefore also true for a secret that comes from a file store.
 hello_bytes prepare_hello(hello local, const secret& key);
 
 /// Returns the HELLO with which the accepting side answers the HELLO `peer` of the connecting side.
@@ -134,7 +135,8 @@ hello_bytes prepare_hello(hello local, const secret& key);
 hello hello_answer(const hello& peer, const hello& local);
 
 /// Throws if `peer`, the HELLO of the peer, is not compatible with `local`, the HELLO of this
-/// process. Also throws if the user has given a secret to only one of the two processes. The error
+/// process. Also throws if only one of the two processes has a secret that was not made by
+/// `secret::drawn`. The error
 /// message contains `address`, the address of the peer.
 void check_compatible(const hello& local, const hello& peer, const secret& key,
                       const std::string& address);

@@ -38,7 +38,7 @@ constexpr bool is_refusal(connection_purpose purpose) {
 /// The first message on every connection, in both directions.
 struct hello {
   connection_purpose purpose = connection_purpose::peer;
-  bool has_secret = false;  // whether the user has given the secret; false if it was generated
+  bool has_secret = false;  // whether there is a secret that was not made by secret::drawn
   bool checksum = false;    // whether frames after the handshake have checksums
   std::uint16_t version = wire_version;
   std::uint32_t reserved = 0;  // always 0, and ignored by the receiver

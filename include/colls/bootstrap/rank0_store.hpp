@@ -138,10 +138,11 @@ inline std::string format_ranks(const std::vector<int>& ranks) {
 }
 
 /// Returns the error that this rank throws after it has waited in vain for other ranks. `waited` is
-/// the time since the wait began. `present` has one character for each rank, and this character is
-/// '0' if the rank is missing. `on_loopback` says whether this rank reaches the store at a loopback
-/// address. `accept_error` is the reason why this process could not accept connections. It is empty
-/// if this process could accept connections.
+/// the time since this rank began to wait or to join. `present` has one character for each rank,
+/// and this character is '0' if the rank is missing. It is empty if the store did not answer.
+/// `on_loopback` says whether this rank reaches the store at a loopback address. `accept_error` is
+/// the reason why this process could not accept connections. It is empty if this process could
+/// accept connections.
 inline failure missing_ranks_failure(const config& cfg, const std::string& present,
                                      time_point waited, bool on_loopback,
                                      const std::string& accept_error) {

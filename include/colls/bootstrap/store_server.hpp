@@ -39,8 +39,9 @@ class store_server final : authenticating_listener::handler, engine::source {
   /// the local socket, and returns errors, under the same conditions as `listen`.
   std::error_code adopt(int socket);
 
-  /// Returns whether the last call of `listen` or `adopt` failed because it could not open the
-  /// local socket.
+  /// Returns whether a call of `listen` or `adopt` has failed because it could not open the local
+  /// socket. A later call that opens this socket sets the result to false. A call for an address
+  /// that needs no local socket does not change the result.
   bool lacks_local_socket() const { return lacks_local_socket_; }
 
   bool is_open() const { return !listening_.empty(); }
@@ -62,7 +63,7 @@ class store_server final : authenticating_listener::handler, engine::source {
   /// Sends `report` to all clients, and also to each client that connects after this call. `report`
   /// says that the rank `report.culprit` has failed, that the world cannot form (`report.culprit`
   /// is then -1), or that a communicator was revoked. Does nothing if the server has already
-  /// announced this failure.
+  /// announced this failure, or if `report` is one of very many revocations.
   void announce_failure(const reported_failure& report);
   void announce_failure(int rank, std::string_view reason);
 

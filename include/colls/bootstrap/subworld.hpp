@@ -26,9 +26,10 @@ struct rank_entry {
 };
 
 /// Creates the `world_info` of this process for the subworld, in which this process is rank `rank`
-/// of `size`. Opens the listeners, and writes the address of the TCP listener and the node of this
-/// process to `local`. The caller must send `local` to the other ranks of the subworld, receive
-/// their entries, and pass the entries of all ranks to `complete`.
+/// of `size`. If `size` is more than 1, opens the listeners and writes the address of the TCP
+/// listener to `local`. Always writes the node of this process to `local`. The caller must send
+/// `local` to the other ranks of the subworld, receive their entries, and pass the entries of all
+/// ranks to `complete`.
 inline std::shared_ptr<world_info> prepare(const world_info& parent, int rank, int size,
                                            rank_entry& local) {
   auto info = std::make_shared<world_info>();

@@ -29,8 +29,8 @@ class tcp_store final : public store, engine::source {
   int server_rank() const { return server_.rank; }
   bool is_lost() const { return loss_.has_value(); }
 
-  /// Makes all outstanding requests fail with `reason`. All later requests also fail with `reason`,
-  /// except the goodbye that `leave` sends.
+  /// Makes all outstanding and later requests fail with `reason`, except the goodbye that `leave`
+  /// sends. If an earlier call has set another reason, the requests fail with that reason.
   void interrupt(const failure& reason);
 
   task<> report_failure(failure reason, time_point deadline) override;

@@ -90,7 +90,8 @@ inline reduction store_reduction(call<void>& new_call, const reduction& op) {
 }
 
 /// Returns the partition of a vector into the blocks of `ranks` ranks. `offsets` contains the
-/// offsets of the blocks. If `offsets` is empty, each block has `block` elements.
+/// offsets of the blocks. If `offsets` is empty, each block has `block` elements. The returned
+/// partition refers to `offsets`, which must outlive it.
 inline partition partition_of(const std::vector<std::size_t>& offsets, std::size_t block,
                               int ranks) {
   return offsets.empty() ? partition::blocks(block, ranks)

@@ -140,8 +140,8 @@ class communicator {
   void set_costs(const network_cost& net) { core_->set_costs(net); }
   /// Measures the network costs by sending messages between the ranks, which takes a few
   /// milliseconds. When the operation has ended, this communicator chooses algorithms based on the
-  /// measured costs. A communicator that is made from this one inherits the costs. `measure` is a
-  /// collective call. Await it before making another call on this communicator.
+  /// measured costs. Communicators that are made from this one later inherit the costs. `measure`
+  /// is a collective call. Await it before making another call on this communicator.
   operation<> measure(const options& opts = {}) { return core_->measure(opts); }
   /// Returns the algorithm that a call of the collective `coll` would use, and the predicted time
   /// of each algorithm that can do the call. For all_to_all, `bytes` is the size of one rank's

@@ -115,9 +115,9 @@ algorithm_choice choose(const Table& table, const tuning& selection, const selec
 }
 
 // Satisfied by a transport that can use frameless algorithms, that is, algorithms that need no
-// coroutine. A layered transport inherits its algorithm table from the transport below it. It
-// cannot use the frameless algorithms of this table, because its buffers are in a kind of memory
-// that the transport below cannot access.
+// coroutine. The layered transports of `staged` and `cuda_ipc` inherit the algorithm table of the
+// transport below them. They cannot use the frameless algorithms of this table, because their
+// buffers are in a kind of memory that the transport below cannot access.
 template <class Transport>
 concept has_frameless =
     std::same_as<typename algorithm_table<basic_channel<Transport>>::transport, Transport>;

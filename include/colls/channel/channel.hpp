@@ -20,10 +20,10 @@ namespace colls {
 /// The number of the lane on which a rank waits until the communicator is revoked. Algorithms use
 /// only lanes with smaller numbers. If an operation fails on a peer, the peer first withdraws its
 /// buffers and then revokes the communicator. Between these two steps, this rank may find that it
-/// can no longer access the buffers. It then posts a receive on this lane. The peer sends nothing
-/// on this lane, so the receive waits until the revocation makes it fail. In a CUDA peer group,
-/// each waiting rank also sends messages on this lane and posts receives from all ranks. Its
-/// receive from the failed peer still waits for the revocation.
+/// can no longer access the buffers. It then posts a receive on this lane. No rank sends a message
+/// on this lane, so the receive waits until the revocation makes it fail. CUDA peer groups are an
+/// exception: each waiting rank also sends messages on this lane and posts receives from all ranks.
+/// The failed peer sends nothing on the lane, so the receive from it waits for the revocation.
 inline constexpr int unused_lane = 0x7f00;
 
 namespace detail {

@@ -60,8 +60,8 @@ concept transport = requires(Transport& net, const message_key& key, const_bytes
 };
 
 /// A transport whose messages do not immediately wake a sleeping peer. `net.wake_peers()` wakes the
-/// sleeping peers to which this rank has written. The library calls this function when this rank
-/// may stop polling, for example because the program computes.
+/// sleeping peers to which this rank has written or whose data it has read. The library calls this
+/// function when this rank may stop polling, for example because the program computes.
 template <class Transport>
 concept waking_transport = transport<Transport> && requires(Transport& net) { net.wake_peers(); };
 
@@ -121,7 +121,8 @@ enum class readers { no_rank, one, all, all_to_reduce };
 /// - `disable_reads(peer)` makes all later calls of `address_for` for that peer return 0. The
 ///   operation calls it after the peer has failed to read private memory.
 /// - `complete()` must be called after all peers have reported that they no longer access the
-///   buffers. It throws if a peer's process was stopped during an access.
+///   buffers. It throws if the key was revoked early, because a peer seemed to be stopped while
+///   it accessed the memory.
 /// - The destructor closes the key. If `complete()` was not called, the destructor waits until no
 ///   peer can write to the buffers. Peers discard what they still read from the buffers.
 ///

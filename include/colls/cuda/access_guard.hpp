@@ -258,7 +258,7 @@ class access_guard {
   int fd_;
   mapped_guard_page mapping_;
   std::uint64_t last_epoch_ = 0;
-  std::vector<char> is_late_;  // for each rank, whether the last wait for it was in vain
+  std::vector<char> is_late_;  // for each rank, whether a `while_alive` wait for it took too long
 };
 
 /// The guard of another rank, mapped into this process. This rank calls `enter` before it accesses

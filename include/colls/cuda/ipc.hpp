@@ -74,9 +74,9 @@ template <class Host>
 struct point_to_point_body<cuda::ipc_transport<Host>>
     : point_to_point_body<cuda::staged_transport<Host>> {};
 
-/// The implementations of the collectives. A call is staged if the ranks cannot map each other's
-/// buffers. Otherwise it runs as an `ipc_operation`, except that a peer group (peer_group.hpp) may
-/// perform an all_reduce of a short vector.
+/// The implementations of the collectives. A call is staged if `reaches_all` returns false or if
+/// the ranks cannot map each other's buffers. Otherwise it runs as an `ipc_operation`, except that
+/// a peer group (peer_group.hpp) may perform an all_reduce of a short vector.
 template <class Host>
 struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
   using channel = basic_channel<cuda::ipc_transport<Host>>;
@@ -460,8 +460,8 @@ namespace colls::cuda {
 /// memory in the pieces that the settings describe. A warning in the log gives the reason. A call
 /// that pins (selects) an algorithm is also staged, with two exceptions: `native` and `direct` both
 /// select the kernels, and an all_reduce can use `ring` if each rank has a GPU of its own. Memory
-/// that was passed to a call stays mapped in the other ranks. They unmap it when they destroy their
-/// communicators, or when they learn that other memory now has the same address.
+/// that was passed to a call stays mapped in the other ranks. They unmap it at the latest
+/// when they destroy their communicators, and earlier in the cases that `mapped_memory` describes.
 struct cuda_ipc {
   using settings = staging;
 

@@ -298,8 +298,8 @@ std::size_t resident_blocks([[maybe_unused]] std::size_t size) {
 #endif
 }
 
-/// Launches the kernel for `work` items. If the device can run a thread for each item at a time,
-/// launches that many threads. Otherwise launches as many blocks as the device can run at a time.
+/// Launches the kernel with enough blocks of 256 threads to give each of the `work` items a thread,
+/// but with at most as many blocks as the device can run at a time.
 template <class Kernel>
 void launch(const Kernel& kernel, std::size_t work, stream_ref stream) {
   static_assert(std::is_trivially_copyable_v<Kernel>);

@@ -20,8 +20,9 @@
 
 namespace colls::cuda {
 
-/// The settings of calls that divide their data into pieces. These are the collectives of `staged`
-/// and the ring of `cuda_ipc` (ipc_ring.hpp). The settings must be equal on all ranks.
+/// The settings of calls that divide their data into pieces. These are the staged collectives of
+/// `staged` and `cuda_ipc`, and the ring of `cuda_ipc` (ipc_ring.hpp). The settings must be equal
+/// on all ranks.
 struct staging {
   std::size_t segment = 1 << 20;  // the size of a piece in bytes
   int slots = 4;                  // the number of pieces in flight at a time

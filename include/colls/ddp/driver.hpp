@@ -86,7 +86,8 @@ class driver {
   int size() const { return comm_.size(); }
   time_point now() const { return comm_.net().now(); }
 
-  // Only the code of the task uses the following functions.
+  // Only the task may use the communicator and call `wait_for`. Other code may call `comm` only to
+  // pass the reference to a task.
 
   Communicator& comm() { return comm_; }
   detail::progress_counter::counter_wait wait_for(std::size_t target) {

@@ -81,9 +81,9 @@ class gradient_buckets {
   const std::vector<parameter>& parameters() const { return parameters_; }
   const bucket_plan& plan() const { return plan_; }
 
-  /// Returns the memory of the gradient of parameter `i`. When `finish()` has returned, this memory
-  /// holds the average. At the end of the first step, `finish()` may move the gradients to other
-  /// memory. Spans that this function returned before then become invalid.
+  /// Returns the memory of the gradient of parameter `i`. When `finish()` or `take_part()` has
+  /// returned, this memory holds the average. In the first step, these functions may also move the
+  /// gradients to other memory. Spans that this function returned before then become invalid.
   std::span<T> gradient(std::size_t i) {
     const bucket_plan::location& location = plan_[i];
     return {memory_[location.bucket].get() + location.offset, parameters_[i].elements};

@@ -36,7 +36,7 @@ struct timeline {
 
   time_point begin = 0;           // when the first gradient became ready
   time_point end = 0;             // when all averages had been computed
-  std::vector<time_point> ready;  // when each gradient became ready, or 0 if it did not
+  std::vector<time_point> ready;  // when `mark_ready` was called for each gradient, or 0
   std::vector<bucket> buckets;
 };
 
@@ -49,8 +49,9 @@ struct options {
   std::size_t first_bucket_bytes = 1 << 20;
   std::size_t bucket_bytes = 25 << 20;
   ddp::compression compression = ddp::compression::none;
-  /// If true, a gradient that a rank has not computed in a step counts as zero. If false, such a
-  /// step fails with an error that names the parameter.
+  /// If true, a gradient that is not ready when a rank calls `finish` counts as zero. If false, the
+  /// step then fails with an error that names the parameter. A gradient of an earlier step that the
+  /// program has not cleared is averaged as it is if this option is true.
   bool allow_unused = false;
   /// If true, each step copies the buffers of the model, such as the running means of batch norm,
   /// from rank 0 to all ranks.

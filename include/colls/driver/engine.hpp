@@ -66,8 +66,10 @@ class engine : public std::enable_shared_from_this<engine> {
     /// that a watched descriptor becomes ready when the source next has something to poll. Returns
     /// false if the source has something to poll already. The thread must then not sleep.
     virtual bool arm() { return true; }
-    /// Tells the source that the thread is awake, so that peers need not wake it. The engine calls
-    /// this function after a sleep, before the thread polls again.
+    /// Tells the source that the thread is awake, so that peers need not wake it. Called in a
+    /// `sync_wait` after each call of `arm`, whether or not the thread has slept. A handler that
+    /// runs during the sleep may poll earlier. If the program calls `io_context::run()` instead of
+    /// `sync_wait`, the engine does not call this function.
     virtual void disarm() {}
     /// Wakes sleeping peers that have something to do, for example to read data from this rank.
     /// The engine calls this function when a `sync_wait` returns, because it may take long until
@@ -168,7 +170,7 @@ class engine : public std::enable_shared_from_this<engine> {
     bool moved = false;
     for (std::size_t i = 0; i < polled_.size(); ++i) moved |= polled_[i]->poll();
     // The polled sources check their own sockets. Only the other descriptors need epoll, and these
-    // are less urgent. Therefore only every 512th poll calls epoll.
+    // are less urgent. Therefore only every 512th poll calls epoll here.
     if (++polls_ % 512 == 0) moved |= dispatch(0);
     moved |= queue_.run();
     if (polls_ % 256 == 0) sweep();
@@ -185,8 +187,8 @@ class engine : public std::enable_shared_from_this<engine> {
     idle_skipped_ = false;
     if (idle_polls <= polls_before_sleep_) polls_before_sleep_ = 0;
     idle_polls -= polls_before_sleep_;
-    // A GPU cannot wake a thread, and a sleep takes longer than many GPU kernels. Therefore a
-    // thread that waits for a GPU spins.
+    // A GPU cannot wake a thread, and a sleep takes longer than many GPU kernels. If the thread may
+    // spin, it therefore does not sleep while it waits for a GPU.
     if (idle_polls <= spin_ || (spin_ > 0 && queue_.is_watching())) {
 #if defined(__x86_64__)
       // The pause instruction takes as long as the transfer of a short message. The thread omits it

@@ -15,7 +15,7 @@
 namespace colls {
 
 /// The list of the operations in flight, in the order in which they began. `sweep` checks the
-/// deadlines of these operations. The matcher calls `sweep` a few times a second, not for every
+/// deadlines of these operations. The matcher calls `sweep` at regular intervals, not for every
 /// message. A sweep visits only the operations whose next check is due, so it is cheap even if many
 /// operations are in flight.
 class in_flight {

@@ -6,9 +6,9 @@
 // communicator on one of its ranks.
 //
 // The fingerprint of a call contains the arguments that must be equal on all ranks. Each message of
-// a collective carries the hash of the fingerprint. A few times a second, a rank checks the
-// deadlines of its operations in flight; such a check is called a sweep. If an operation waits for
-// another rank for a long time, the waiting rank sends an announcement, which is a message that
+// a collective carries the hash of the fingerprint. While its driver runs, a rank regularly checks
+// the deadlines of its operations in flight. Such a check is called a sweep. If an operation waits
+// for another rank for a long time, the waiting rank sends an announcement, which is a message that
 // tells the other rank about the operation.
 
 #include <colls/base/buffer.hpp>
@@ -178,7 +178,7 @@ class communicator_state {
   }
   /// Compares `hash`, which was received in a message of the operation `sequence`, with the hash of
   /// this rank's call that has the same sequence number. Returns true if the hashes are equal, if
-  /// `hash` is 0, or if this rank does not remember the call.
+  /// `hash` is 0, or if this rank has not made the call yet or no longer remembers it.
   bool agrees(std::uint64_t sequence, std::uint64_t hash) const {
     const run* const found = find(sequence);
     return hash == 0 || found == nullptr || found->hash == hash;

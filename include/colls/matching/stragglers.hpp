@@ -310,7 +310,8 @@ class stragglers {
   /// sent to other ranks.
   bool is_due(time_point now) const { return now >= due(); }
   /// Returns true if the report `known` contains news, that is, if its states of other ranks differ
-  /// from those in the report passed to the previous call. The ages of the states do not matter.
+  /// from those in the report passed to the previous call. Ages, `waits_in`, `stopped` and
+  /// `waiter` do not matter.
   bool is_news(const state_report& known, time_point now) {
     changed_ = false;
     last_check_ = now;

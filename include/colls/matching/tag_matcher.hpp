@@ -82,7 +82,8 @@ class failure_hooks {
 };
 
 /// Returns the key of an announcement of the operation `record`. An announcement tells a peer that
-/// the operation waits for this peer. `source` is the rank that sends the announcement.
+/// the operation has waited for a long time, not necessarily for this peer. `source` is the rank
+/// that sends the announcement.
 inline message_key announcement(int source, const operation_record& record) {
   return {source, record.communicator->id(), record.sequence,
           record.hash != 0 ? std::uint16_t{0} : message_key::point_to_point};
@@ -116,10 +117,11 @@ class tag_matcher : public match_queues {
   void free_ids(std::uint32_t first) { communicators_.free_ids(first); }
   void abandon_ids(std::uint32_t first, const std::shared_ptr<const failure>& reason);
 
-  /// Fails all operations on the communicator with `reason`: the matcher fails those on this rank,
-  /// and the transports inform the other ranks. Does nothing if the communicator has already
-  /// failed. `reporter` is -1 if this rank detected the failure. Otherwise it is the rank that
-  /// reported the failure to this rank. If the store reported the failure, `reporter` is this rank.
+  /// Fails all operations on the communicator with `reason`. The matcher fails the queued receives.
+  /// The transports fail the sends and the partly filled receives of this rank, and inform the
+  /// other ranks. Does nothing if the communicator has already failed. `reporter` is -1 if this
+  /// rank detected the failure. Otherwise it is the rank that reported the failure to this rank. If
+  /// the store reported the failure, `reporter` is this rank.
   void revoke(communicator_state& communicator, failure reason, int reporter = -1);
 
   /// Revokes the communicator `id`. Called when `reporter` has reported the failure of this
@@ -282,7 +284,8 @@ class tag_matcher : public match_queues {
   // Handles a message that `inspect` cannot accept at once: the communicator is unknown or has
   // failed, or this rank made a different call with the sequence number of the message. Returns
   // true if this rank may still create the communicator. Otherwise begins a dispute or tells the
-  // sender why this rank will not receive the message, and returns false.
+  // sender why this rank will not receive the message, and returns false. Tells the sender nothing
+  // if this rank had entered the collective before it left.
   [[gnu::noinline, gnu::cold]] bool is_wanted(const message_key& key) {
     communicator_state* const communicator = find(key.communicator);
     if (communicator == nullptr) {
@@ -348,9 +351,10 @@ class tag_matcher : public match_queues {
     int waited_for = -1;    // a rank that the operation waits for, or -1 if none is known
     detail::line sentence;  // says which rank is late and what that rank does
   };
-  // Returns whether `record` is a point-to-point operation and this rank has sent an announcement
-  // to its peer within the last 20 ms. `sweep` then does not announce `record`. This limits the
-  // number of announcements when very many sends and receives wait for one peer.
+  // Returns whether `record` is a send or a receive with one peer and this rank has sent an
+  // announcement to that peer within the last 20 ms. Returns false for a send_recv. `sweep` then
+  // does not announce `record`. This limits the number of announcements when very many sends and
+  // receives wait for one peer.
   bool is_recently_announced(const operation_record& record, time_point now);
   late_rank_info find_late_rank(const operation_record& record, time_point now);
   void describe_late_peer(late_rank_info& info, const operation_record& record, time_point now);

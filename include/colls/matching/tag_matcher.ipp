@@ -549,7 +549,7 @@ COLLS_ONCE tag_matcher::late_rank_info tag_matcher::find_late_rank(const operati
 
 COLLS_ONCE bool tag_matcher::requery_stragglers(operation_record& record, time_point now) {
   const communicator_state& comm = *record.communicator;
-  // If a point-to-point operation expires in less than `2 * patience`, its timeout is short. Such
+  // If a point-to-point operation started less than `2 * patience` ago, its timeout is short. Such
   // an operation must fail on time, so this rank does not wait for other ranks to answer a query.
   if (record.hash == 0 && now - record.started < 2 * stragglers::patience) return false;
   const bool is_first = stragglers_on(comm.id()) == nullptr;

@@ -98,7 +98,8 @@ struct reduction {
   std::uint32_t storage_id;
   std::uint32_t accumulate_id;  // the accumulate type
   /// The size of the object `*op.state`, or 0 if the operation has no state. If the size is not 0,
-  /// each collective call copies the object, because the call may outlive the user's object.
+  /// each collective call copies the object, because the call may outlive the user's object. If the
+  /// size is 0, `op.state` stays valid after the call without a copy.
   std::uint32_t state_size;
 
   /// Converts `n` elements of the user's buffer to elements of the working buffer. If the user's

@@ -57,9 +57,10 @@ task<picoseconds> best_time(Channel net, Exchange exchange) {
 }
 
 /// Takes part in a barrier of all ranks, then measures exchanges with `peer`, and returns the
-/// measured times. If `peer` is -1, measures nothing after the barrier. `alone` says that no other
-/// pair of ranks uses the network meanwhile. If `alone` is true, measures all members of `sample`
-/// except `sample::pair`. Otherwise, measures only `sample::full` and `sample::pair`.
+/// measured times. If `peer` is -1, measures nothing after the barrier. If `alone` is true,
+/// measures all members of `sample` except `sample::pair`. Otherwise, measures only `sample::full`
+/// and `sample::pair`. The caller passes false if several ranks of each host exchange messages with
+/// another host at the same time.
 template <channel Channel>
 task<sample> measure_exchanges(Channel net, int peer, bool alone) {
   co_await dissemination::barrier(net);
@@ -102,7 +103,8 @@ task<sample> measure_exchanges(Channel net, int peer, bool alone) {
 /// Measures the costs of messages and stores them in `costs`. Each cost is the largest that any
 /// pair of ranks has measured, and is equal on all ranks. First, pairs of ranks on the same host
 /// exchange messages. Then one rank of each host exchanges messages with a rank of another host.
-/// Finally, all ranks of each host exchange messages with ranks of another host at the same time.
+/// Finally, an equal number of ranks of each host exchange messages with ranks of another host at
+/// the same time. If the number of hosts is odd, the last host has no partner.
 template <channel Channel>
 task<> calibrate(Channel net, network_cost& costs) {
   const node_map& map = net.nodes();

@@ -58,8 +58,8 @@ class cost_model : detail::loggp_trees {
     return {chain.messages, chain.bytes, max(chain.time, waited + busy_time(all))};
   }
 
-  /// Returns 0 if `algo` does not use segments. Otherwise `algo` cuts parts of the vector into
-  /// segments, and the function returns the length in bytes of the longest of these parts.
+  /// Returns 0 if `tuning` selects no segment size for `algo`. Otherwise `algo` cuts parts of the
+  /// vector into segments, and the function returns the length in bytes of the longest part.
   constexpr std::uint64_t segmented_bytes(algorithm algo) const {
     switch (algo) {
       case algorithm::ring:

@@ -106,7 +106,8 @@ class connection final : public engine::watcher {
             bool checks = false);
 
   /// Queues a send, and writes as many queued frames as possible. Returns true if all of the send
-  /// was written. In that case, the send is complete, and its completion is never posted.
+  /// was written. In that case, the send is complete, but this function does not post its
+  /// completion. The caller must report that the send has completed.
   bool enqueue(posted_send& send) {
     send.conn = this;
     if (!send_queue_.push(send) || !is_open()) return false;
@@ -129,7 +130,8 @@ class connection final : public engine::watcher {
     return is_readable() && (ring_ != nullptr || size <= socket_frames::max_try_receive);
   }
   /// Tries to send an eager message at once. Returns false and sends nothing if the connection is
-  /// not open, if other frames or sends must go first, or if there is not enough credit or space.
+  /// not open or the peer has said goodbye, if other frames or sends must go first, if the message
+  /// is too long, or if there is not enough credit or space.
   bool try_send(const header& frame, const_bytes message) {
     if (!is_readable() || !is_idle() || flow.any_pending()) return false;
     if (!ring_) return try_send_by_socket(frame, message);

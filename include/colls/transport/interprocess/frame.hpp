@@ -44,7 +44,8 @@ namespace flag {
 inline constexpr std::uint8_t rts = 1;
 /// Marks an RTS as a repeated RTS. The receiver of a long message of a collective sends the CTS
 /// without an RTS. If the CTS has not arrived after a while, the sender sends a repeated RTS, so
-/// that the receiver can detect that the two ranks run different calls.
+/// that the receiver can detect that it expects a message of a different length, or that it made a
+/// different call.
 inline constexpr std::uint8_t repeat = 2;
 /// Marks a frame of `kind::data` that carries the payload of a message for which the sender has
 /// received a CTS.

@@ -3,9 +3,9 @@
 #pragma once
 
 // interprocess_transport: the transport between ranks that are separate processes. It opens the
-// connection to a peer when an operation first needs it. The connection goes through shared memory
-// if the peer runs on the same host and the two ranks can share memory. Otherwise the connection
-// is a TCP connection.
+// connection to a peer when an operation or a control message first needs it. The connection goes
+// through shared memory if the peer runs on the same host and the two ranks can share memory.
+// Otherwise it goes through a TCP socket or, on the same host, possibly through a local socket.
 
 #include <colls/bootstrap/subworld.hpp>
 #include <colls/bootstrap/world_info.hpp>

@@ -21,8 +21,9 @@ namespace colls::interprocess {
 /// operation completes when it has sent and received all of these messages. Its frames are the same
 /// as those of ordinary messages, so a peer may use ordinary sends and receives. If a connection
 /// cannot take a message at once, the operation starts an ordinary send of that message. If a
-/// message has not arrived after about a millisecond, the operation posts an ordinary receive for
-/// that message. The matcher can then detect late ranks, ranks that have left and mismatched calls.
+/// message has not arrived after a while (at least a millisecond), the operation posts an ordinary
+/// receive for that message. The matcher can then detect late ranks, ranks that have left and
+/// mismatched calls.
 template <class Transport>
 class multi_send_recv_operation {
  public:

@@ -31,8 +31,8 @@ class connection_states {
     ticks stalled_until = 0;
     ticks last_arrival = 0;
     std::uint64_t messages = 0;
-    // The communicator and the sequence number of the last collective of which a message has
-    // arrived.
+    // The communicator and the sequence number of the last collective of which a message or an
+    // announcement has arrived.
     std::uint32_t communicator = 0;
     std::uint64_t sequence = 0;
   };

@@ -133,7 +133,9 @@ inline void simulated_world::apply_pending_faults() {
 
 // Sets the state of a rank to `state`, which must not be `alive`. Schedules control messages that
 // tell the connected ranks about the failure at the times at which they would detect it. If `state`
-// is `killed` and the plan has a store, the store also reports the failure to the other ranks.
+// is `killed` and the plan has a store, the store also reports the failure to the other ranks. If
+// `state` is `isolated`, the rank itself is also told about its peers. Otherwise the messages that
+// the rank is still transmitting are lost.
 inline void simulated_world::end_rank(int rank, simulated::rank_state state) {
   connections_->state_of(rank) = state;
   if (state != simulated::rank_state::isolated) {

@@ -65,7 +65,7 @@ struct message final : unexpected_message {
   std::size_t filled = 0;   // the number of bytes delivered piece by piece
   std::uint32_t trace = 0;  // the number of the trace record (from 1), or 0 if there is no trace
   bool is_rts = false;
-  bool is_repeated_rts = false;  // an RTS sent after a message of a collective has waited 100 ms
+  bool is_repeated_rts = false;  // an RTS sent because its message still waits
   bool is_queued = false;        // an RTS that waits at the receiver for a receive
   bool is_cleared = false;       // a point-to-point message for which a CTS was sent
   bool is_lost = false;          // the message will not arrive, for example because its sender died

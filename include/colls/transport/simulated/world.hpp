@@ -242,8 +242,9 @@ inline void simulated_world::handle_hop(message& msg) {
 // Handles the arrival event of a message. The event occurs when the last byte has reached the port
 // of the receiver and the overhead (the time to accept a message) has passed. Returns true if the
 // receiver accepts the message now. If the port or the receiver is busy, schedules an event at
-// which the receiver accepts the message, and returns false. If the message is lost, releases it
-// and returns false.
+// which the receiver accepts the message, and returns false. If the message is lost and is
+// not the first RTS of a message, releases it and returns false. For a first RTS, always returns
+// true.
 inline bool simulated_world::handle_arrival(message& msg) {
   simulated_transport& rank = ranks_[msg.dest];
   if (msg.is_rts && !msg.is_repeated_rts) return true;

@@ -14,8 +14,8 @@
 namespace colls::threads {
 
 /// A control message that is not a goodbye. There are four kinds:
-/// - An announcement tells a peer that an operation of the sender waits for that peer. It also
-///   contains a report.
+/// - An announcement tells a peer that an operation of the sender has waited for a long time. It
+///   also contains a report.
 /// - A report contains the state of the sender and of the ranks that the sender knows to be late.
 /// - A dispute contains the fingerprint (the arguments) of a call of the sender. The sender sends
 ///   it after it has received a message of a different call with the same sequence number.
@@ -82,8 +82,9 @@ class control_messages {
     post(peer, *msg);
     return true;
   }
-  /// Sends a goodbye to `peer`. It is the last message from this rank to `peer`, so this function
-  /// may be called only once for each peer. Allocates no memory.
+  /// Sends a goodbye to `peer`. May be called only once for each peer, because there is only one
+  /// entry for each peer. Allocates no memory. After the goodbye, this rank may still return
+  /// entries to `peer` and send revocations.
   void goodbye(int peer, bool is_broken) noexcept {
     goodbye_message& last = goodbyes_[static_cast<std::size_t>(peer)];
     last.type = inbox_entry::kind::goodbye;

@@ -29,7 +29,7 @@ struct inbox_entry {
     dispute,
     revoke,
     processed,  // a control message returns to its sender for reuse
-    goodbye,    // the last entry that a rank sends
+    goodbye,    // the sender has left the world or has failed, and sends no new messages
   };
 
   kind type{};

@@ -430,8 +430,8 @@ class thread_transport final : failure_hooks {
   bool is_gone(int peer) const { return peer >= 0 && gone_[index(peer)]; }
   static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
 
-  // Handles a goodbye, the last message of a peer. Revokes each communicator on which an operation
-  // of this rank still waits for this peer.
+  // Handles a goodbye: the peer has left the world or has failed. Revokes each communicator on
+  // which an operation of this rank still waits for this peer.
   void handle_goodbye(const threads::goodbye_message& last) {
     const int peer = last.source;
     gone_[index(peer)] = true;

@@ -36,9 +36,9 @@ inline constexpr std::size_t max_ring_buffer_bytes = 2 * 1024 * 1024;
 /// The number of payload bytes for which a slot has room. If checksums are enabled, the last four
 /// of these bytes hold the checksum.
 inline constexpr std::size_t max_inline_bytes = 24;
-/// The maximum number of payload bytes that one slot describes. `write_frames` splits a longer
-/// payload into pieces, each with a slot of its own. The reader can therefore copy one piece while
-/// the writer writes the next one.
+/// The maximum length of the pieces into which `write_frames` splits a queued payload. Each piece
+/// has a slot of its own. The reader can therefore copy one piece while the writer writes the next
+/// one. `connection::try_send` writes a longer eager message with a single slot.
 inline constexpr std::size_t max_piece_bytes = 32 * 1024;
 
 struct alignas(64) slot {
@@ -173,9 +173,10 @@ class ring_buffer {
     return slots_written_ - slots_done_ < slots;
   }
 
-  /// Writes the header `frame` and the first `size` bytes of the frame's payload. The caller must
-  /// have checked that a slot is free. Unless the whole payload fits into the slot, the caller must
-  /// also have checked that the ring has room for `size` bytes.
+  /// Writes a slot with the header `frame` and the next `size` bytes of the payload, which begin at
+  /// `data`. The kind of `frame` is 0 if these bytes continue the payload of the previous frame.
+  /// The caller must have checked that a slot is free. Unless the whole payload fits into the slot,
+  /// the caller must also have checked that the ring has room for `size` bytes.
   void write(const interprocess::header& frame, const std::byte* data, std::size_t size) {
     slot& next = out().all[slots_written_ % slots];
     std::memcpy(static_cast<void*>(&next.frame), &frame, sizeof frame);
@@ -240,8 +241,8 @@ class ring_buffer {
     return number == static_cast<std::uint32_t>(previous) ||
            number == static_cast<std::uint32_t>(slots_read_ + 1);
   }
-  /// Removes the front slot. `piece` is the number of payload bytes that belong to this slot. These
-  /// bytes, which lie in the ring, become readable. Returns false and does nothing if the number of
+  /// Removes the front slot. `piece` is the number of payload bytes of this slot that lie in the
+  /// ring. These bytes become readable. Returns false and does nothing if the number of
   /// readable bytes would then exceed the size of the ring.
   bool pop(std::size_t piece) {
     if (piece > ring_bytes_ - readable_) return false;

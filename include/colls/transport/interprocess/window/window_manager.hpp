@@ -131,8 +131,8 @@ class window_manager {
       return key_;
     }
     /// Completes the exposure. Must be called after all peers have reported that they no longer
-    /// access the memory. Throws `error` if the exposed memory was relocated because the process of
-    /// a peer was stopped inside the heap.
+    /// access the memory. Throws `error` if the key was revoked early, because a peer seemed to be
+    /// stopped inside the heap while another operation exposed the same block.
     void complete() {
       if (key_revoked_) {
         throw error(errc::peer_failed, "a rank was stopped while it worked in this memory");
@@ -196,8 +196,9 @@ class window_manager {
 
   // Ends the exposure of an operation that has not completed. Peers may still be accessing the
   // exposed memory. If this memory lies in the heap, waits until every peer has left the heap or
-  // died. If a peer stays inside the heap for longer than `relocation_delay`, moves the exposed
-  // blocks to new pages and stops waiting.
+  // died. If a peer stays inside the heap for longer than `relocation_delay`, tries to move the
+  // exposed blocks to new pages. Stops waiting if all blocks could be moved. Otherwise continues to
+  // wait and tries again.
   void end_exposure(const exposure& ended) noexcept;
 
   // Moves a block of the heap to new pages, to which `stopped_peer` cannot write. Every other
