@@ -35,8 +35,8 @@ namespace asio = boost::asio;
 
 /// The list of all pending waits of one execution context. A wait (see `asio_wait`) contains an
 /// operation of colls and its completion handler. A wait destroys itself when its operation has
-/// ended. When the context is destroyed, this service destroys the waits that are still pending.
-/// Asio does the same with its own pending operations.
+/// ended. When the context is destroyed, this service destroys the waits that are still pending,
+/// just as Asio destroys its own pending operations.
 class pending_waits final : public asio::execution_context::service {
  public:
   static inline asio::execution_context::id id;

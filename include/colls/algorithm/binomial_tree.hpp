@@ -31,7 +31,7 @@ task<> broadcast(Channel net, Data data, int root) {
   return knomial_tree::broadcast_radix(net, data, root, 2);
 }
 
-/// Afterwards `out` of the root holds the sum of all ranks' `in`. `out` of the other ranks is
+/// Afterwards `out` on the root holds the sum of `in` over all ranks. On the other ranks, `out` is
 /// ignored. On the root, `in` may be the same buffer as `out`; otherwise `in` is only read. All
 /// ranks together send p-1 messages, each with the whole buffer. If the operation does not commute,
 /// the root of the tree is rank 0, so that the inputs are combined in rank order. Rank 0 then sends
@@ -43,7 +43,7 @@ task<> reduce(Channel net, Data in, Data out, int root, Op op) {
 
 /// Afterwards chunk r of `all` on the root holds `own` of rank r. On the other ranks, `all` is
 /// ignored. On the root, `own` may be exactly the root's chunk of `all`. All ranks together send
-/// p-1 messages. A chunk is sent once along each edge of the tree from its rank to the root.
+/// p-1 messages. A chunk is sent once along each edge of the path from its rank to the root.
 template <channel Channel, buffer Data>
 task<> gather(Channel net, Data own, Data all, partition parts, int root) {
   const pattern::knomial_tree tree(net.rank(), net.size(), root, 2);

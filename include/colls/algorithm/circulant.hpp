@@ -27,7 +27,8 @@ task<> reduce_blocks(Channel net, chunks<Data, rotated_partition> block, Op op) 
 }
 
 /// Before the call, every rank holds only its block 0. Afterwards every rank holds all blocks. Runs
-/// the rounds of `reduce_blocks` in reverse order.
+/// the rounds of `reduce_blocks` in reverse order, and sends each message in the opposite
+/// direction.
 template <channel Channel, buffer Data>
 task<> gather_blocks(Channel net, chunks<Data, rotated_partition> block) {
   const pattern::circulant graph(net.rank(), net.size());
@@ -37,7 +38,7 @@ task<> gather_blocks(Channel net, chunks<Data, rotated_partition> block) {
   }
 }
 
-/// Afterwards `out` on rank r holds chunk r of the sum of all ranks' `in`. `out` may be exactly
+/// Afterwards `out` on rank r holds chunk r of the sum of `in` over all ranks. `out` may be exactly
 /// this rank's chunk of `in`. Apart from that, `in` is only read. Takes ceil(log2 p) rounds. A rank
 /// sends every chunk except its own exactly once. The operation must commute, because the inputs
 /// are not summed in rank order.

@@ -6,8 +6,8 @@
 // buffers lie. Then they read the inputs in place and fold (combine) them. A rank can access a
 // peer's buffer if the buffer, or a copy of it in a bounce buffer, lies in shared memory that all
 // processes of a host map. A rank can also read a peer's private memory by cross memory attach
-// (CMA), which is a system call. If a rank can expose its data in none of these ways, it sends the
-// data as messages.
+// (CMA), which is a system call. If a rank cannot expose its data in either of these two ways, it
+// sends the data as messages.
 
 #include <colls/algorithm/direct_data_movement.hpp>
 #include <colls/algorithm/direct_short.hpp>
@@ -112,10 +112,10 @@ bool accesses_all(const Channel& net, const shared_window<Channel>& window) {
   return true;
 }
 
-/// Runs `fold_mapped` if this rank can access all inputs, and otherwise `fold_mixed`. When
-/// `fold_mapped` has summed a piece, calls `touch_input` for this piece of each peer's input. This
-/// speeds up later transfers of its cache lines, but may overwrite the input. The input of `root`
-/// is not touched, because `sum` may lie in that memory.
+/// Runs `fold_mapped` if this rank can access all inputs, and otherwise `fold_mixed`. Whenever
+/// `fold_mapped` has summed a piece, calls `window.touch_input` for this piece of each peer's
+/// input. That call may overwrite the piece, so that the peer can write new data there faster. Does
+/// not touch the input of `root`, because `sum` may lie in that memory.
 template <channel Channel, buffer Data, class Op>
 task<> fold(Channel net, shared_window<Channel>& window, Data own, std::size_t offset, Data sum,
             int aliased, Op op, int root) {
@@ -275,7 +275,7 @@ task<> reduce_own_chunk(Channel net, Channel results, shared_window<Channel>& wi
   co_await window.for_each_peer(needs_send, send);
 }
 
-/// Afterwards `out` of every rank holds the sum of all ranks' `in`, with the same bits as the
+/// Afterwards `out` on every rank holds the sum of `in` over all ranks, with the same bits as the
 /// sequential sum in rank order. `in` may be the same buffer as `out`; otherwise it is only read.
 /// Each rank sums one chunk of all inputs and writes the sum to all outputs, so each input is read
 /// once and each output is written once. A rank whose buffers are not in shared memory copies its
@@ -324,7 +324,7 @@ task<> all_reduce_in_pieces(Channel net, Data in, Data out, Op op) {
   co_await run_in_lanes(net, net.width(), count, piece);
 }
 
-/// Afterwards `out` of every rank holds the sum of all ranks' `in`, with the same bits as the
+/// Afterwards `out` on every rank holds the sum of `in` over all ranks, with the same bits as the
 /// sequential sum in rank order. `in` may be the same buffer as `out`; otherwise it is only read.
 /// If the inputs are short, every rank sends its input to all other ranks. Otherwise runs
 /// `all_reduce_in_pieces`.
@@ -337,8 +337,8 @@ task<> all_reduce_out_of_place(Channel net, Data in, Data out, Op op) {
   return all_reduce_in_pieces(net, in, out, op);
 }
 
-/// Replaces `data` of every rank with the sum of all ranks' `data`, with the same bits as the
-/// sequential sum in rank order.
+/// Afterwards `data` on every rank holds the sum of the inputs of all ranks, with the same bits as
+/// the sequential sum in rank order.
 template <channel Channel, buffer Data, class Op>
   requires shared_window_transport<typename Channel::transport_type>
 task<> all_reduce(Channel net, Data data, Op op) {
@@ -385,8 +385,8 @@ task<> reduce_scatter_long(Channel net, Data in, Data out, partition parts, Op o
   co_await run_in_lanes(net, net.width(), segments, piece);
   co_await window.end();
 }
-/// Afterwards `out` on rank r holds chunk r of the sum of all ranks' `in`, with the same bits as
-/// the sequential sum in rank order. `out` may be exactly this rank's chunk of `in`. Apart from
+/// Afterwards `out` on rank r holds chunk r of the sum of `in` over all ranks, with the same bits
+/// as the sequential sum in rank order. `out` may be exactly this rank's chunk of `in`. Apart from
 /// that, `in` is only read.
 template <channel Channel, buffer Data, class Op>
   requires shared_window_transport<typename Channel::transport_type>
@@ -429,8 +429,8 @@ task<> reduce_at_root(Channel net, Data in, Data out, int root, Op op) {
 /// Implements `reduce` for long vectors. Each rank sums one chunk of all inputs. If the rank can
 /// access the root's output, it writes the sum there. Otherwise it sends the sum to the root. If
 /// there are only two ranks and the root cannot access the other rank's input, the other rank sends
-/// its whole input instead. The root does not read the sums by CMA, because such a read would come
-/// too late to find the sums in the cache.
+/// its whole input instead. The root does not read the sums by CMA, because the sums would no
+/// longer be in the cache when the root reads them.
 template <channel Channel, buffer Data, class Op>
 task<> reduce_long(Channel net, Data in, Data out, int root, Op op) {
   const bool at_root = net.rank() == root;
@@ -498,8 +498,8 @@ task<> reduce_long(Channel net, Data in, Data out, int root, Op op) {
     if (window.exposes_out(peer)) buffers.copy_out(net, bytes(chunks(out, parts)[peer]));
   }
 }
-/// Afterwards `out` of the root holds the sum of all ranks' `in`, with the same bits as the
-/// sequential sum in rank order. `out` of the other ranks is ignored. On the root, `in` may be the
+/// Afterwards `out` on the root holds the sum of `in` over all ranks, with the same bits as the
+/// sequential sum in rank order. On the other ranks, `out` is ignored. On the root, `in` may be the
 /// same buffer as `out`; otherwise `in` is only read.
 template <channel Channel, buffer Data, class Op>
   requires shared_window_transport<typename Channel::transport_type>

@@ -26,14 +26,18 @@ task<> scan_in_pieces(Channel net, Data data, ScanPiece scan_piece) {
   return run_in_lanes(net, net.lanes(), pieces, piece);
 }
 
-/// Replaces `data` on every rank with the prefix sum for that rank. If every rank exposes its
-/// buffer to all other ranks, each rank computes its chunk of all prefix sums, and writes directly
-/// to the buffers of all ranks. For each piece of its chunk, the rank calls
-/// `scan_ranks(part, position, count)`, where `part(r)` is the chunk in the buffer of rank r. For
-/// every rank r, `scan_ranks` must replace `count` elements of `part(r)`, beginning with element
-/// `position`, with the prefix sum for rank r. If some rank does not expose its buffer, each rank instead calls
-/// `scan_piece(lane, piece)` for each piece of `data`. `scan_piece` must replace the piece with its
-/// prefix sum, and must exchange the data by messages on the channel `lane`.
+/// Replaces `data` on every rank with the prefix sum for that rank.
+///
+/// If every rank exposes its buffer to all other ranks, each rank computes one chunk of the prefix
+/// sums for all ranks, and writes it directly to the buffers of all ranks. To do so, the rank calls
+/// `scan_ranks(part, position, count)` for each piece of its chunk. `part(r)` is the chunk in the
+/// buffer of rank r. The piece begins at element `position` of the chunk and has `count` elements.
+/// For every rank r, `scan_ranks` must replace the piece of `part(r)` with the prefix sum for rank
+/// r.
+///
+/// If some rank does not expose its buffer, each rank calls `scan_piece(lane, piece)` for each
+/// piece of `data` instead. `scan_piece` must replace the piece with its prefix sum, and must
+/// exchange the data by messages on the channel `lane`.
 template <channel Channel, buffer Data, class ScanRanks, class ScanPiece>
 task<> prefix_sums(Channel net, Data data, ScanRanks scan_ranks, ScanPiece scan_piece) {
   if (net.size() == 1) co_return;

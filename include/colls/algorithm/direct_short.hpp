@@ -87,9 +87,9 @@ class barrier {
   void finish(const Channel&, const auto&) const {}
 };
 
-/// An all_reduce that leaves the sum of all ranks' `in` in `out` of every rank, with the same bits
-/// as the sequential sum in rank order. `in` may be the same buffer as `out`; otherwise it is only
-/// read. All ranks together send p(p-1) messages, each with a whole input.
+/// An all_reduce. Afterwards `out` on every rank holds the sum of `in` over all ranks, with the
+/// same bits as the sequential sum in rank order. `in` may be the same buffer as `out`; otherwise
+/// it is only read. All ranks together send p(p-1) messages, each with a whole input.
 template <channel Channel, buffer Data, class Op>
 class all_reduce {
  public:
@@ -110,9 +110,9 @@ class all_reduce {
   std::optional<part_scratch> parts_;
 };
 
-/// A reduce that leaves the sum of all ranks' `in` in `out` of the root, with the same bits as the
-/// sequential sum in rank order. `out` of the other ranks is ignored. On the root, `in` may be the
-/// same buffer as `out`; otherwise `in` is only read. All ranks together send p-1 messages.
+/// A reduce. Afterwards `out` on the root holds the sum of `in` over all ranks, with the same bits
+/// as the sequential sum in rank order. On the other ranks, `out` is ignored. On the root, `in` may
+/// be the same buffer as `out`; otherwise `in` is only read. All ranks together send p-1 messages.
 template <channel Channel, buffer Data, class Op>
 class reduce {
  public:
@@ -139,10 +139,10 @@ class reduce {
   std::optional<part_scratch> parts_;
 };
 
-/// A reduce_scatter that writes chunk r of the sum of all ranks' `in` to `out` of rank r. The sum
-/// has the same bits as the sequential sum in rank order. `out` may be exactly this rank's chunk of
-/// `in`; no other part of `in` is written. All ranks together send p(p-1) messages of one chunk
-/// each.
+/// A reduce_scatter. Afterwards `out` on rank r holds chunk r of the sum of `in` over all ranks,
+/// with the same bits as the sequential sum in rank order. `out` may be exactly this rank's chunk
+/// of `in`. Apart from that, `in` is only read. All ranks together send p(p-1) messages of one
+/// chunk each.
 template <channel Channel, buffer Data, class Op>
 class reduce_scatter {
  public:
@@ -169,10 +169,10 @@ class reduce_scatter {
   std::optional<part_scratch> received_;
 };
 
-/// A scan that adds up `in` of ranks 0 to r and writes the sum to `out` of rank r. The sum has the
-/// same bits as the sequential sum in rank order. `in` may be the same buffer as `out`; otherwise
-/// it is only read. Each rank sends one message to every higher rank, so all ranks together send
-/// p(p-1)/2 messages.
+/// A scan. Afterwards `out` on rank r holds the sum of `in` over ranks 0 to r, with the same bits
+/// as the sequential sum in rank order. `in` may be the same buffer as `out`; otherwise it is only
+/// read. Each rank sends one message to every higher rank, so all ranks together send p(p-1)/2
+/// messages.
 template <channel Channel, buffer Data, class Op>
 class scan {
  public:
@@ -254,8 +254,8 @@ class broadcast {
   int root_;
 };
 
-/// A gather that copies `own` of each rank r to chunk r of `all` on the root. `all` of the other
-/// ranks is ignored. On the root, `own` may be exactly the root's chunk of `all`. All ranks
+/// A gather. Afterwards chunk r of `all` on the root holds `own` of rank r. On the other ranks,
+/// `all` is ignored. On the root, `own` may be exactly the root's chunk of `all`. All ranks
 /// together send p-1 messages.
 template <channel Channel, buffer Data>
 class gather {
@@ -263,8 +263,8 @@ class gather {
   gather(const Channel&, const Data& own, const Data& all, const partition& parts, int root)
       : own_(own), all_(all), parts_(parts), root_(root) {}
   [[gnu::always_inline]] auto request(const Channel& net) {
-    // The root copies its own chunk before it starts to receive. Otherwise it would only wait while
-    // the messages of the other ranks are still on their way.
+    // The root copies its own chunk before it starts to receive. It makes this copy while the other
+    // ranks send their messages, and not after the messages have arrived.
     if (net.rank() == root_) net.copy(bytes(chunks(all_, parts_)[root_]), bytes(own_));
     return net.rank() == root_
                ? exchange(net, multi_send_buffers(),
@@ -282,9 +282,9 @@ class gather {
   int root_;
 };
 
-/// A scatter. For each rank r, copies chunk r of the root's buffer `all` to the buffer `own` of
-/// rank r. The buffers `all` of the other ranks are ignored. On the root, `own` may be exactly the
-/// root's chunk of `all`. The root sends p-1 messages.
+/// A scatter. Afterwards `own` on rank r holds chunk r of `all` on the root. On the other ranks,
+/// `all` is ignored. On the root, `own` may be exactly the root's chunk of `all`. The root sends
+/// p-1 messages.
 template <channel Channel, buffer Data>
 class scatter {
  public:

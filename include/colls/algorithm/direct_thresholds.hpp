@@ -14,8 +14,8 @@ namespace colls {
 
 /// Returns whether the algorithm `direct` treats a vector as short. Each rank sends the data of a
 /// short vector in one round to all ranks that need it. For a short vector, this takes less time
-/// than telling the peers where the data lies. For all_to_all, `bytes` is the size of one rank's
-/// vector. For the other collectives, it is the size of the whole vector.
+/// than telling the peers where the data lies. `bytes` is the size of the longest buffer that a
+/// rank passes to the collective. For a gather, for example, it is the size of the root's output.
 constexpr bool is_short_vector(collective coll, std::uint64_t bytes, int ranks) {
   const auto p = static_cast<std::uint64_t>(ranks);
   switch (coll) {
@@ -36,11 +36,11 @@ constexpr bool is_short_vector(collective coll, std::uint64_t bytes, int ranks) 
   }
 }
 
-/// Returns whether the root of a `direct` reduce computes the whole sum itself. If all inputs
-/// together fit into the root's cache, this is faster than dividing the work among the ranks,
-/// because it takes fewer messages. `bytes` is the size of one input. If there are only two ranks,
-/// the limit is lower, because dividing the work pays off sooner: each rank computes one half of
-/// the sum in shared memory.
+/// Returns whether the root of a `direct` reduce computes the whole sum itself. `bytes` is the size
+/// of one input. A sum at the root takes fewer messages than dividing the work among the ranks. It
+/// is faster if all inputs together fit into the root's cache. With two ranks, dividing the work is
+/// already faster for shorter inputs, because each rank computes one half of the sum in shared
+/// memory.
 constexpr bool is_reduced_at_root(std::uint64_t bytes, int ranks) {
   if (ranks == 2) return bytes <= 32 * 1024;
   return static_cast<std::uint64_t>(ranks - 1) * bytes < 256 * 1024;

@@ -42,7 +42,7 @@ task<> broadcast(Channel net, Data data, int root) {
   return in_both_trees(net, data, root, piece);
 }
 
-/// Afterwards `out` of the root holds the sum of all ranks' `in`. `out` of the other ranks is
+/// Afterwards `out` on the root holds the sum of `in` over all ranks. On the other ranks, `out` is
 /// ignored. On the root, `in` may be the same buffer as `out`; otherwise `in` is only read. All
 /// ranks together send p-1 messages per segment. The operation must commute, because the inputs are
 /// folded in the circular order of ranks that begins at the root.

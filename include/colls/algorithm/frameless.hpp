@@ -17,7 +17,8 @@ namespace colls {
 template <class Algorithm, class Channel>
 concept frameless = requires(Algorithm& algo, const Channel& net) { algo.request(net); };
 
-/// The type of the operation that a frameless algorithm awaits.
+/// The type of the operation that a caller awaits after it has called `request` of the frameless
+/// algorithm `Algorithm`.
 template <class Algorithm, class Channel>
 using frameless_operation =
     detail::awaited<decltype(std::declval<Algorithm&>().request(std::declval<const Channel&>()))>;

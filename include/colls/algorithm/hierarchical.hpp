@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// hierarchical: an all_reduce for several hosts. The ranks of one host form a node. The ranks
-// of a node first sum their data, so that the nodes exchange one vector per node instead of one per
-// rank. See Karonis and others, "Exploiting hierarchy in parallel computer networks to optimize
+// hierarchical: an all_reduce for several hosts. The ranks of one host form a node. The ranks of a
+// node first sum their data. Therefore the nodes exchange one vector per node, not one per rank.
+// See Karonis and others, "Exploiting hierarchy in parallel computer networks to optimize
 // collective operation performance" (2000). All ranks of a node take part in the exchange between
 // nodes, as in Träff, Hunold, "Decomposing MPI collectives for exploiting multi-lane communication"
 // (2020).
@@ -13,11 +13,11 @@
 
 namespace colls::hierarchical {
 
-/// Replaces `data` of every rank with the sum of all ranks' `data`, with the same bits on all
-/// ranks. First, the ranks of each node do a reduce_scatter, which gives each rank one chunk of the
-/// node's sum. Then the ranks that hold the same chunk on different nodes do an all_reduce of this
-/// chunk. Finally, the ranks of each node do an all_gather of the chunks. The number of chunks is
-/// the number of ranks on the smallest node, so some ranks of larger nodes hold no chunk. The
+/// Afterwards `data` on every rank holds the sum of the inputs of all ranks, with the same bits on
+/// all ranks. First, the ranks of each node do a reduce_scatter, which gives each rank one chunk of
+/// the node's sum. Then the ranks that hold the same chunk on different nodes do an all_reduce of
+/// this chunk. Finally, the ranks of each node do an all_gather of the chunks. The number of chunks
+/// is the number of ranks on the smallest node, so some ranks of larger nodes hold no chunk. The
 /// operation must commute.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>

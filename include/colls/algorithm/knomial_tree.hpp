@@ -52,7 +52,7 @@ task<> broadcast(Channel net, Data data, int root) {
   return broadcast_radix(net, data, root, net.radix());
 }
 
-/// Afterwards `out` of the root holds the sum of all ranks' `in`. `out` of the other ranks is
+/// Afterwards `out` on the root holds the sum of `in` over all ranks. On the other ranks, `out` is
 /// ignored. On the root, `in` may be the same buffer as `out`; otherwise `in` is only read. All
 /// ranks together send p-1 messages, each with the whole buffer. If the operation does not commute,
 /// the root of the tree is rank 0, so that the sum is folded in rank order. Rank 0 then sends the

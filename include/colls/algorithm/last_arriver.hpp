@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// last_arriver: collectives of ranks that run on one thread. All ranks call `arrive` on a barrier.
-// The rank that arrives last does the work of all ranks while the other ranks wait at the barrier.
-// All algorithms here are frameless, that is, one transport operation with local work before and
-// after it.
+// last_arriver: collectives for ranks that all run on one thread. Every rank calls `arrive` on its
+// channel, and then waits. The rank that arrives last does the work of all ranks, and then releases
+// the other ranks. All algorithms here are frameless (see `frameless`): each consists of one
+// transport operation with local work before and after it.
 
 #include <colls/algorithm/frameless.hpp>
 #include <colls/algorithm/typed_view.hpp>
@@ -27,12 +27,12 @@ class barrier {
   }
 };
 
-/// A policy for the order in which the last arriver folds (combines) the inputs. This policy uses
-/// rank order. The function `add` of a policy folds one piece of all inputs. `parts[r]` is the
-/// address of this piece in the input of rank r, and `sums[r]` is its address in the output of rank
-/// r. `add` writes the result to `sum`, which is the piece at the address `sums[0]`. It may also
-/// write the result to other outputs. If it returns n, the outputs of ranks 0 to n-1 already hold
-/// the result.
+/// The folding policy that uses rank order. A folding policy determines the order in which the last
+/// arriver folds (combines) the inputs. Its function `add` folds one piece of all inputs.
+/// `parts[r]` is the address of this piece in the input of rank r, and `sums[r]` is its address in
+/// the output of rank r. `add` writes the result to `sum`, which is the piece at the address
+/// `sums[0]`. It may also write the result to other outputs. If it returns n, the outputs of ranks
+/// 0 to n-1 already hold the result.
 struct in_rank_order {
   template <channel Channel, buffer Data, class Op>
   static std::size_t add(const Channel& net, const Data& sum, std::span<void* const> parts,
@@ -75,10 +75,10 @@ struct recursive_doubling_order {
   }
 };
 
-/// An all_reduce that writes the sum of all ranks' `in` to `out` of every rank. `in` may be the
-/// same buffer as `out`; otherwise it is only read. All ranks must run on one thread. The rank that
-/// arrives last sums the inputs of all ranks, in pieces that fit into the cache, and writes the sum
-/// of each piece to all outputs. No rank sends a message.
+/// An all_reduce. Afterwards `out` on every rank holds the sum of `in` over all ranks. `in` may be
+/// the same buffer as `out`; otherwise it is only read. All ranks must run on one thread. The rank
+/// that arrives last sums the inputs of all ranks, in pieces that fit into the cache, and writes
+/// the sum of each piece to all outputs. No rank sends a message.
 template <channel Channel, buffer Data, class Op, class Order = in_rank_order>
 class all_reduce {
  public:
@@ -125,8 +125,8 @@ class all_reduce {
   Data out_;
   Op op_;
 };
-/// Runs `all_reduce` in place, as a coroutine. Replaces `data` of every rank with the sum of all
-/// ranks' `data`, with the same bits on all ranks.
+/// Runs `all_reduce` in place, as a coroutine. Afterwards `data` on every rank holds the sum of the
+/// inputs of all ranks, with the same bits on all ranks.
 template <channel Channel, buffer Data, class Op>
 task<> all_reduce_in_place(Channel net, Data data, Op op) {
   return run_frameless<all_reduce<Channel, Data, Op>>(net, data, data, op);

@@ -28,7 +28,7 @@ task<> copy_task(Channel net, mutable_bytes dest, const_bytes source) {
   co_return;
 }
 
-/// Receives a message from every other rank, and leaves in `out` the sum of `own` and these
+/// Receives a message from every other rank. Afterwards `out` holds the sum of `own` and these
 /// messages, folded in rank order. `own` may be the same buffer as `out`; otherwise it is only
 /// read.
 template <channel Channel, buffer Data, class Op>
@@ -79,7 +79,7 @@ task<> broadcast(Channel net, Data data, int root) {
   co_await for_all_peers(net, send);
 }
 
-/// Afterwards `out` of the root holds the sum of all ranks' `in`. `out` of the other ranks is
+/// Afterwards `out` on the root holds the sum of `in` over all ranks. On the other ranks, `out` is
 /// ignored. On the root, `in` may be the same buffer as `out`; otherwise `in` is only read. The
 /// root receives p-1 messages, one after another.
 template <channel Channel, buffer Data, class Op>
@@ -99,9 +99,9 @@ task<> all_reduce(Channel net, Data data, Op op) {
   co_await broadcast(net, data, 0);
 }
 
-/// Afterwards `out` on rank r holds chunk r of the sum of all ranks' `in`. `out` may be exactly
-/// this rank's chunk of `in`; otherwise `in` is only read. Every rank sends one chunk to each other
-/// rank, so all ranks together send p(p-1) messages.
+/// Afterwards `out` on rank r holds chunk r of the sum of `in` over all ranks. `out` may be exactly
+/// this rank's chunk of `in`. Apart from that, `in` is only read. Every rank sends one chunk to
+/// each other rank, so all ranks together send p(p-1) messages.
 template <channel Channel, buffer Data, class Op>
 task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
   const chunks chunk(in, parts);
@@ -120,7 +120,7 @@ task<> all_gather(Channel net, Data data, partition parts) {
   co_await when_all(for_all_peers(net, send), for_all_peers(net, recv));
 }
 
-/// Afterwards chunk r of `all` on the root holds `own` of rank r. `all` of the other ranks is
+/// Afterwards chunk r of `all` on the root holds `own` of rank r. On the other ranks, `all` is
 /// ignored. On the root, `own` may be exactly the root's chunk of `all`. All ranks together send
 /// p-1 messages.
 template <channel Channel, buffer Data>
@@ -135,7 +135,7 @@ task<> gather(Channel net, Data own, Data all, partition parts, int root) {
   co_await for_all_peers(net, recv);
 }
 
-/// Afterwards `own` on rank r holds chunk r of `all` on the root. `all` of the other ranks is
+/// Afterwards `own` on rank r holds chunk r of `all` on the root. On the other ranks, `all` is
 /// ignored. On the root, `own` may be exactly the root's chunk of `all`. The root sends p-1
 /// messages.
 template <channel Channel, buffer Data>

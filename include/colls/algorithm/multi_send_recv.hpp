@@ -11,12 +11,12 @@
 namespace colls::multi_send_recv {
 
 /// Returns the range of all ranks, for use as the peers of an exchange. The range includes the
-/// calling rank, but an exchange skips that rank. `one_rank` returns the range that contains only
-/// its argument.
+/// calling rank, but an exchange skips that rank.
 template <channel Channel>
 pattern::rank_range all_ranks(const Channel& net) {
   return {0, net.size()};
 }
+/// Returns the range that contains only `rank`.
 inline pattern::rank_range one_rank(int rank) { return {rank, rank + 1}; }
 
 /// Runs an exchange as one operation per message, for transports that do not satisfy

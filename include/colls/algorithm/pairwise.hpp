@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// pairwise: all_to_all and reduce_scatter in which each rank exchanges data with one peer after the
-// other. See Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in
-// MPICH" (2005). Below, p is the number of ranks.
+// pairwise: an all_to_all and a reduce_scatter that take p-1 rounds. In each round, a rank sends to
+// one peer and receives from one peer. See Thakur, Rabenseifner, Gropp, "Optimization of collective
+// communication operations in MPICH" (2005). Below, p is the number of ranks.
 
 #include <colls/algorithm/typed_view.hpp>
 #include <colls/base/partition.hpp>
@@ -31,10 +31,10 @@ task<> all_to_all(Channel net, Data in, partition in_parts, Data out, partition 
   }
 }
 
-/// Afterwards `out` on rank r holds chunk r of the sum of all ranks' `in`. The sum is folded in
-/// rank order, so the operation need not commute. `out` may be exactly this rank's chunk of `in`;
-/// no other part of `in` is written. Takes p-1 rounds. In each round, a rank sends one chunk of its
-/// input directly to the rank that needs it, and receives one chunk from another rank.
+/// Afterwards `out` on rank r holds chunk r of the sum of `in` over all ranks. The sum is folded in
+/// rank order, so the operation need not commute. `out` may be exactly this rank's chunk of `in`.
+/// Apart from that, `in` is only read. Takes p-1 rounds. In each round, a rank sends one chunk of
+/// its input directly to the rank that needs it, and receives one chunk from another rank.
 template <channel Channel, buffer Data, class Op>
 task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
   const pattern::ring ring(net.rank(), net.size());

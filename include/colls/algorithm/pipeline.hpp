@@ -29,9 +29,10 @@ task<> in_segments(Channel net, const Data& data, Piece piece) {
 }
 
 /// Runs a reduce over a tree, whose root is the rank without a parent. Each rank receives the sums
-/// of its children, computes left (+) own (+) right, where (+) is `op`, and sends the result to its
-/// parent. Afterwards `out` of the root holds the sum of all ranks' `in`. `out` of the other ranks
-/// is ignored. `in` may be the same buffer as `out`; otherwise it is only read.
+/// of its left and its right child. It computes left sum (+) own input (+) right sum, where (+) is
+/// `op`, and sends the result to its parent. Afterwards `out` on the root holds the sum of `in`
+/// over all ranks. On the other ranks, `out` is ignored. `in` may be the same buffer as `out`;
+/// otherwise it is only read.
 template <channel Channel, buffer Data, class Op>
 task<> up(Channel net, Data in, Data out, pattern::in_order_node node, Op op) {
   const bool is_inner = node.parent >= 0 && (node.left >= 0 || node.right >= 0);

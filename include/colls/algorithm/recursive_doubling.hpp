@@ -3,9 +3,9 @@
 #pragma once
 
 // recursive_doubling: collectives that take few rounds, for short buffers. In every round, a rank
-// exchanges all the data that it holds with a partner. The number of ranks whose data it holds
-// therefore doubles in every round. See Thakur, Rabenseifner, Gropp, "Optimization of collective
-// communication operations in MPICH" (2005).
+// and its partner send each other all the data that they hold. Therefore the number of ranks whose
+// data a rank holds doubles in every round. See Thakur, Rabenseifner, Gropp, "Optimization of
+// collective communication operations in MPICH" (2005).
 //
 // Partial sums lie alternately in the caller's buffer and in a scratch buffer, because the old sum
 // is still being sent to the partner while the new sum is written. Below, p is the number of ranks,

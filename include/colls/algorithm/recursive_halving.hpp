@@ -15,12 +15,12 @@
 
 namespace colls::recursive_halving {
 
-/// Afterwards `out` on rank r holds chunk r of the sum of all ranks' `in`. `out` may be exactly
-/// this rank's chunk of `in`; no other part of `in` is written. The operation must commute, because
-/// the inputs of distant ranks are summed before those of neighbours. Takes k rounds. If p is a
-/// power of two, a rank sends (p-1)/p of the buffer in these rounds. Otherwise p - 2^k ranks do not
-/// take part in these rounds. Each of them first sends its whole input to a neighbour, and receives
-/// its chunk of the sum from this neighbour at the end.
+/// Afterwards `out` on rank r holds chunk r of the sum of `in` over all ranks. `out` may be exactly
+/// this rank's chunk of `in`. Apart from that, `in` is only read. The operation must commute,
+/// because the inputs of distant ranks are summed before those of neighbours. Takes k rounds. If p
+/// is a power of two, a rank sends (p-1)/p of the buffer in these rounds. Otherwise p - 2^k ranks
+/// do not take part in these rounds. Each of them first sends its whole input to a neighbour, and
+/// receives its chunk of the sum from this neighbour at the end.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
@@ -60,13 +60,13 @@ task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
 }
 
 /// Afterwards `data` of every rank holds the sum of the inputs of all ranks, with the same bits on
-/// all ranks. The sum is folded in rank order, so the operation need not commute. First does a
-/// reduce_scatter in k rounds. In the first of these rounds, neighbours exchange data. The distance
-/// between partners grows from round to round. Then does an all_gather of the sums in k rounds,
-/// with the same partners in reverse order. If p is a power of two, a rank sends 2(p-1)/p times the
-/// size of the buffer in total. Otherwise p - 2^k ranks do not take part in these 2k rounds. Each
-/// of them first sends its input to a neighbour, and receives the sum from this neighbour at the
-/// end.
+/// all ranks. The sum is folded in rank order, so the operation need not commute. The algorithm
+/// first does a reduce_scatter in k rounds. In the first of these rounds, neighbours exchange data.
+/// The distance between partners doubles from round to round. Then the algorithm does an all_gather
+/// of the sums in k rounds, with the same partners in reverse order. If p is a power of two, a rank
+/// sends 2(p-1)/p times the size of the buffer in total. Otherwise p - 2^k ranks do not take part
+/// in these 2k rounds. Each of them first sends its input to a neighbour, and receives the sum from
+/// this neighbour at the end.
 template <channel Channel, buffer Data, class Op>
 task<> all_reduce(Channel net, Data data, Op op) {
   const pattern::hypercube cube(net.rank(), net.size());

@@ -10,7 +10,7 @@
 
 namespace colls::reduce_scatter_gather {
 
-/// Afterwards `out` of the root holds the sum of all ranks' `in`. `out` of the other ranks is
+/// Afterwards `out` on the root holds the sum of `in` over all ranks. On the other ranks, `out` is
 /// ignored. On the root, `in` may be the same buffer as `out`; otherwise `in` is only read. First a
 /// reduce_scatter over a circulant graph leaves one chunk of the sum on every rank. Then the root
 /// gathers the chunks over a binomial tree. The operation must commute. The algorithm is that of

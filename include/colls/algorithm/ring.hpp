@@ -18,12 +18,12 @@
 
 namespace colls::ring {
 
-/// Afterwards chunk r of `out` on rank r holds chunk r of the sum of all ranks' `in`. The contents
-/// of the other chunks of `out` are unspecified. `in` may be the same buffer as `out`; otherwise it
-/// is only read. Takes p-1 rounds, in which a rank sends (p-1)/p of the buffer in total. The
-/// operation must commute, because the sum of each chunk starts at a different rank. Sends and
-/// receives only on the lane of `net`. `parts` may describe one segment of each chunk instead of
-/// whole chunks (see `partition::segment`).
+/// Afterwards chunk r of `out` on rank r holds chunk r of the sum of `in` over all ranks. The
+/// contents of the other chunks of `out` are unspecified. `in` may be the same buffer as `out`;
+/// otherwise it is only read. Takes p-1 rounds, in which a rank sends (p-1)/p of the buffer in
+/// total. The operation must commute, because the sum of each chunk starts at a different rank.
+/// Sends and receives only on the lane of `net`. `parts` may describe one segment of each chunk
+/// instead of whole chunks (see `partition::segment`).
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> reduce_scatter_to_chunks(Channel net, Data in, Data out, partition parts, Op op) {
@@ -42,9 +42,9 @@ task<> reduce_scatter_to_chunks(Channel net, Data in, Data out, partition parts,
   }
 }
 
-/// Stores chunk r of the sum of all ranks' `in` in `out` of rank r. `out` may be exactly this
-/// rank's chunk of `in`. Does not write to any other part of `in`. Keeps the partial sums in two
-/// scratch buffers, which are used alternately. Sends and receives only on the lane of `net`.
+/// Afterwards `out` on rank r holds chunk r of the sum of `in` over all ranks. `out` may be exactly
+/// this rank's chunk of `in`. Apart from that, `in` is only read. Keeps the partial sums
+/// alternately in two scratch buffers. Sends and receives only on the lane of `net`.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> reduce_scatter_segment(Channel net, Data in, Data out, partition parts, Op op) {
@@ -64,9 +64,9 @@ task<> reduce_scatter_segment(Channel net, Data in, Data out, partition parts, O
   }
 }
 
-/// Stores chunk r of the sum of all ranks' `in` in `out` of rank r. `out` may be exactly this
-/// rank's chunk of `in`. Does not write to any other part of `in`. Takes p-1 rounds, in which each
-/// rank sends p-1 of the p chunks. The operation must commute.
+/// Afterwards `out` on rank r holds chunk r of the sum of `in` over all ranks. `out` may be exactly
+/// this rank's chunk of `in`. Apart from that, `in` is only read. Takes p-1 rounds. In each round,
+/// every rank sends one chunk to the next rank. The operation must commute.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
@@ -92,9 +92,8 @@ task<> all_gather_segment(Channel net, Data data, partition parts) {
   }
 }
 
-/// Distributes chunk r of `data` from each rank r to all other ranks, which store it as chunk r of
-/// their `data`. Takes p-1 rounds. In each round, each rank sends one chunk to the next rank. Over
-/// all rounds, a rank sends every chunk except the next rank's own.
+/// Before the call, chunk r of `data` on rank r holds the data of rank r. Afterwards every rank
+/// holds all chunks. Takes p-1 rounds. In each round, every rank sends one chunk to the next rank.
 template <channel Channel, buffer Data>
 task<> all_gather(Channel net, Data data, partition parts) {
   const int segments = net.segments(parts.longest() * element_size(data));
@@ -104,10 +103,10 @@ task<> all_gather(Channel net, Data data, partition parts) {
   co_await run_in_lanes(net, net.width(), segments, piece);
 }
 
-/// Stores the sum of all ranks' `in` in `out` of every rank. The sum has the same bits on all
-/// ranks. `in` may be the same buffer as `out`. If it is another buffer, it is only read. Takes
-/// 2(p-1) rounds. In total, each rank sends 2(p-1)/p times as many bytes as the buffer has. No
-/// all_reduce can send fewer bytes. The operation must commute.
+/// Afterwards `out` on every rank holds the sum of `in` over all ranks, with the same bits on all
+/// ranks. `in` may be the same buffer as `out`; otherwise it is only read. Takes 2(p-1) rounds. In
+/// total, each rank sends 2(p-1)/p times the size of the buffer. No all_reduce can send fewer
+/// bytes. The operation must commute.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> all_reduce_out_of_place(Channel net, Data in, Data out, Op op) {
@@ -121,8 +120,8 @@ task<> all_reduce_out_of_place(Channel net, Data in, Data out, Op op) {
   co_await run_in_lanes(net, net.width(), segments, piece);
 }
 
-/// Replaces `data` of every rank by the sum of all ranks' `data`. The sum has the same bits on all
-/// ranks. The operation must commute.
+/// Afterwards `data` on every rank holds the sum of the inputs of all ranks, with the same bits on
+/// all ranks. The operation must commute.
 template <channel Channel, buffer Data, class Op>
   requires commutative_for<Op, element_t<Data>>
 task<> all_reduce(Channel net, Data data, Op op) {

@@ -30,9 +30,10 @@ class rotated_partition {
     return offset(blocks.last) - offset(blocks.first);
   }
 
-  /// Consecutive blocks of this partition, as they lie in a buffer that is in rank order. The
-  /// blocks are one piece, `head`. If they wrap around the end of the buffer, `tail` is the second
-  /// piece.
+  /// The memory of consecutive blocks of this partition in a buffer that holds the chunks in rank
+  /// order. If the blocks wrap around the end of the buffer, `head` is the piece at the end of the
+  /// buffer and `tail` is the piece at its beginning. Otherwise `head` contains all blocks and
+  /// `tail` is empty.
   template <buffer Data>
   struct wrapped_range {
     Data head;

@@ -9,7 +9,7 @@
 
 namespace colls::scatter_all_gather {
 
-/// Copies the contents of `data` of the root to `data` of every other rank. First a scatter over a
+/// Afterwards `data` on every rank holds what `data` on the root held. First a scatter over a
 /// binomial tree sends one chunk to every rank. Then an all_gather sends the chunks around a ring.
 /// See Barnett, Gupta, Payne, Shuler, van de Geijn, Watts, "Building a high-performance collective
 /// communication library" (1994).

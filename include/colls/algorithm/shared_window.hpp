@@ -21,8 +21,8 @@ namespace colls::direct {
 
 /// The message by which a rank tells a peer where the rank's input and output buffers lie. `in` and
 /// `out` are offsets in memory that the peer has mapped. An offset of 0 means that the peer cannot
-/// access that buffer. The data must then be sent as a message. `in` may also be an address in the
-/// rank's private memory. The peer then reads the input by CMA.
+/// access that buffer, so the ranks must send its data as a message. `in` may also be an
+/// address in the rank's private memory. In this case, the peer reads the input by CMA.
 struct window_descriptor {
   std::uint64_t remote_key = 0;
   std::uint64_t in = 0;
@@ -161,8 +161,8 @@ class shared_window {
   shared_window(const shared_window&) = delete;
   shared_window& operator=(const shared_window&) = delete;
 
-  /// Exposes the input to no peer if it is not exposed to every peer. Afterwards either all peers
-  /// or no peer can access the input. Must be called before `begin`.
+  /// If this rank does not expose its input to every peer, withdraws the input from all peers.
+  /// Afterwards either all peers or no peer can access the input. Must be called before `begin`.
   void expose_to_all_or_none() {
     const auto is_exposed = [](const window_descriptor& local) { return local.in != 0; };
     const auto peers = std::count_if(local_.begin(), local_.end(), is_exposed);
@@ -178,12 +178,12 @@ class shared_window {
     }
     return true;
   }
-  /// Returns true if every rank exposes its input to all other ranks and at least one input lies in
-  /// private memory. The ranks then read such inputs by CMA. `part(peer)` must return the part of
-  /// this rank's input that `peer` will read. Otherwise returns false. No rank can then access an
-  /// input in private memory, so the ranks must send these inputs as messages. The result is the
-  /// same on all ranks. Must be called after `begin`, and only if all ranks have called
-  /// `expose_to_all_or_none`.
+  /// Decides whether the ranks read inputs in private memory by CMA. Returns this decision, which
+  /// is the same on all ranks. It is true if at least one input lies in private memory and every
+  /// rank exposes its input to all other ranks. `part(peer)` must return the part of this rank's
+  /// input that `peer` will read. If the decision is false, no rank can access an input in private
+  /// memory, so the ranks must send such inputs as messages. Must be called after `begin`, and only
+  /// if all ranks have called `expose_to_all_or_none`.
   template <class Part>
   bool all_use_cma(const Part& part) {
     if (!uses_cma() && std::none_of(local_.begin(), local_.end(), is_private)) return false;
@@ -203,8 +203,9 @@ class shared_window {
   /// Returns whether the input of some peer lies in that peer's private memory.
   bool uses_cma() const { return std::any_of(remote_.begin(), remote_.end(), is_private); }
 
-  /// Ends the use of the window without the messages that `end` exchanges. All ranks must call this
-  /// function instead of `end`, and only if no rank accesses a buffer of a peer.
+  /// Ends the use of the window without the messages that `end` exchanges. May be called only if no
+  /// rank accesses a buffer of a peer. In this case, all ranks must call this function instead of
+  /// `end`.
   void end_unused() { exposure_.complete(); }
 
   /// The operation that `begin` returns. It exchanges the window descriptors and then maps the
@@ -347,8 +348,8 @@ class shared_window {
 
   /// Copies elements of `peer`'s input to `dest`, beginning at byte `offset` of the input. May be
   /// called only once for each element, because it may overwrite the input after the read (see
-  /// `touch_input`). If this rank fails to read the input by CMA, `end` receives the data in `dest`
-  /// as a message.
+  /// `touch_input`). If this rank fails to read the input by CMA, `end` receives the data as a
+  /// message and stores it in `dest`.
   template <buffer Data>
   task<> get(Data dest, int peer, std::size_t offset = 0) {
     if (is_private(remote_[index(peer)])) return cma_get(bytes(dest), peer, offset);

@@ -149,8 +149,8 @@ mutable_bytes bytes(const Buffer& data) {
 /// A buffer that is divided into one chunk per rank. `chunks{data, parts}[r]` is the chunk of rank
 /// r, and the partition `parts` determines the position and the length of this chunk. If `ranks` is
 /// a range of ranks, `chunks{data, parts}[ranks]` is one buffer that contains the chunks of all
-/// these ranks. The third argument of the constructor, `first`, is the rank with whose chunk `data`
-/// begins.
+/// these ranks. `data` may lack the chunks of the first ranks. In this case, the third argument of
+/// the constructor is the first rank that has a chunk in `data`.
 template <buffer Data, class Partition>
 class chunks {
  public:

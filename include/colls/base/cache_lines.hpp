@@ -12,10 +12,10 @@ namespace colls::detail {
 
 /// Overwrites a byte in each cache line that begins in a buffer. The reader of a buffer calls this
 /// function when it no longer needs the contents. An AMD processor observes whether a core that
-/// reads a modified line usually writes to the line afterwards. If so, the processor transfers the
-/// ownership of a modified line together with its data. If not, the core that wrote the line must
-/// request the line again before its next write. On processors of other vendors, this function does
-/// nothing.
+/// reads a modified line usually writes to the line afterwards. If the core does, the processor
+/// transfers the ownership of a modified line together with its data. If the core does not, the
+/// core that wrote the line must request the line again before its next write. On processors of
+/// other vendors, this function does nothing.
 inline void touch_lines(std::byte* data, std::size_t size) {
 #if defined(__x86_64__)
   static const bool migrates_lines = __builtin_cpu_is("amd") != 0;

@@ -32,9 +32,9 @@ concept range_like = requires(T& t) {
   t.size();
 };
 
-/// The type of colls that corresponds to T. If T is a half type of CUDA, this is float16 or
-/// bfloat16, which has the same representation and meaning as T (see <colls/cuda/half.cuh>). For
-/// all other types it is T itself.
+/// The type of colls with the same representation and meaning as T. For the CUDA types `__half` and
+/// `__nv_bfloat16`, this type is float16 or bfloat16 (see <colls/cuda/half.cuh>). For all other
+/// types, it is T itself.
 template <class T>
 struct counterpart {
   using type = T;
@@ -45,8 +45,8 @@ using counterpart_t = typename counterpart<T>::type;
 template <class T>
 concept number = std::is_arithmetic_v<T> || half_type<T>;
 
-/// Whether a type is a std::complex. The type is recognised by its structure, so that this header
-/// need not include <complex>, which is large.
+/// True for each type std::complex<T>. The test depends only on the structure of the type, so that
+/// this header need not include <complex>, which is large.
 template <class T>
 inline constexpr bool is_complex = false;
 template <template <class> class Complex, std::floating_point T>
@@ -63,8 +63,8 @@ inline constexpr bool is_value_index = false;
 template <class T>
 inline constexpr bool is_value_index<value_index<T>> = true;
 
-/// Whether T has the member `static constexpr const char* name`. A non-static member `name` does
-/// not count.
+/// A type with the member `static constexpr const char* name`. A type with a non-static member
+/// `name` does not satisfy this concept.
 template <class T>
 concept named = std::convertible_to<decltype(T::name), const char*> &&
                 requires { typename std::bool_constant<(T::name[0] != 0)>; };
@@ -109,8 +109,9 @@ constexpr std::uint32_t id_of(type_kind kind, std::size_t size) {
   return static_cast<std::uint32_t>(kind) << 8 | static_cast<std::uint32_t>(size);
 }
 
-/// Whether T is the 80-bit floating-point format of the x87. Its significand has 64 bits. The size
-/// of T is not a sufficient test, because the 128-bit format of IEEE 754 can have the same size.
+/// True if T has the 80-bit floating-point format of the x87, whose significand has 64 bits. The
+/// size of T is not a sufficient test, because the 128-bit format of IEEE 754 can have the same
+/// size.
 template <class T>
 inline constexpr bool is_extended = std::numeric_limits<T>::digits == 64;
 

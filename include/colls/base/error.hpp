@@ -174,7 +174,7 @@ struct failure {
     set_detail("%s", sentence);
   }
 
-  /// Sets `detail` to a text that is formatted as by printf. A text that is too long is cut off.
+  /// Formats a text as printf does, and stores it in `detail`. Truncates a text that is too long.
   [[gnu::format(printf, 2, 3)]] failure& set_detail(const char* pattern, ...) {
     std::va_list args;
     va_start(args, pattern);

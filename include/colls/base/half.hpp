@@ -97,7 +97,7 @@ class float16 {
 };
 
 /// A format that consists of the upper 16 bits of a float. It has the range of float and 8 bits of
-/// precision. Conversions and comparisons work as those of float16.
+/// precision. Conversions and comparisons work like those of float16.
 class bfloat16 {
  public:
   bfloat16() = default;

@@ -81,11 +81,12 @@ class key_table {
     return nullptr;
   }
 
-  /// Returns a node with any key that satisfies `predicate`, or null if there is none. Used in a
-  /// loop that removes all such nodes from the table. The loop must set `index` to 0 before the
-  /// first call, pass the same variable to every call, and remove each returned node before the
-  /// next call. The loop may also remove other nodes. It may miss nodes that are inserted while it
-  /// runs. It must not call `all_of`, because `all_of` may rehash the table.
+  /// Returns a node that satisfies `predicate`, or null if there is none. Does not compare keys.
+  /// This function is meant for a loop that removes all such nodes from the table. The loop must
+  /// set `index` to 0 before the first call, pass the same variable to every call, and remove each
+  /// returned node before the next call. The loop may also remove other nodes. It may miss nodes
+  /// that are inserted while it runs. It must not call `all_of`, because `all_of` may rehash the
+  /// table.
   template <class Predicate>
   Node* find_next(std::size_t& index, Predicate predicate) {
     if (index == 0) shrink();

@@ -37,12 +37,12 @@ inline void write_to_stderr(const char* lines, std::size_t size) noexcept {
 }
 
 /// The function that writes all log lines of this process. `os/log_writer.hpp` replaces the default
-/// by a function that can also write to a file.
+/// with a function that can also write to a file.
 inline constinit std::atomic<log_writer> installed_log_writer = &write_to_stderr;
 
 /// Formats a log line and passes it to the installed writer. The line contains the rank that
-/// the launcher has given to this process (or "-"), `prefix`, and the message that results from
-/// `pattern` and `args`, as by printf.
+/// the launcher has given to this process ("-" if it has given none), `prefix`, and a message.
+/// `pattern` is the printf format of the message, and `args` are the arguments of this format.
 void write_log(const char* prefix, const char* pattern, std::va_list args);
 
 /// The settings of the log, which are read once from the environment variable COLLS_LOG.

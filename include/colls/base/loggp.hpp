@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// loggp: predicts the cost of the phases of collectives with the LogGP model. A phase is a
+// loggp: uses the LogGP model to predict the cost of the phases of collectives. A phase is a
 // communication pattern such as a full exchange, a ring, a hypercube or a circulant graph.
 
 #include <colls/base/algorithm_choice.hpp>
@@ -72,8 +72,8 @@ class loggp {
   /// Returns the cost of a call. `all` is the sum of the costs of the phases of this call.
   constexpr cost finish(const phase& all) const {
     if (net_.one_thread) {
-      // All ranks run on one thread, so the times of their work add up. Half of the critical path
-      // is added as the cost of suspending and resuming ranks that wait.
+      // All ranks run on one thread, so the total time is the sum of the times of their work. The
+      // model adds half of the critical path for suspending and resuming the ranks that wait.
       return {all.messages, all.bytes,
               all.messages * net_.near.overhead + duration(all.bytes, net_.near.per_kib) +
                   duration(all.copied, net_.reduce_per_kib) + all.critical_path / 2};
@@ -154,9 +154,9 @@ class loggp {
   /// Returns the same time as the overload above if `waits` is true. If `waits` is false, replaces
   /// the latency and the overheads of a message between hosts with those of a message within a
   /// host, but still counts the transfer time between hosts. Callers pass false for a round in
-  /// which no rank waits for another host. For example, a collective may have several rounds whose
-  /// distances have a sum of at most the number of ranks of a host. A rank then waits for another
-  /// host in only one of these rounds, and the caller passes false for the others.
+  /// which no rank waits for another host. For example, if the sum of the distances of several
+  /// rounds does not exceed the number of ranks of a host, a rank waits for another host in only
+  /// one of these rounds. The caller then passes false for the other rounds.
   constexpr picoseconds shift_hop(std::uint64_t bytes, int distance, bool waits) const {
     if (is_one_host() || waits) return shift_hop(bytes, distance);
     return net_.near.latency + 2 * net_.near.overhead + transfer(bytes, crossing(distance));
@@ -241,8 +241,9 @@ class loggp {
   }
   constexpr phase circulant_rounds() const {
     // In some of the rounds with `skip < per_host_`, a rank waits for a message from another host.
-    // `waits` is the number of these rounds that remain. If it is -1, the next round with
-    // `skip < per_host_` computes it. A round in which no rank waits sets it to -1 again.
+    // `waits` is the number of these rounds that remain, or -1 if this number is unknown. The
+    // lambda computes an unknown number in the next round with `skip < per_host_`. After a round in
+    // which no rank waits, the number is unknown again.
     int waits = -1;
     return circulant_rounds(ranks_, chunk_, ranks_,
                             [&](std::uint64_t bytes, int skip, int distance) {
@@ -251,19 +252,20 @@ class loggp {
                               return shift_hop(bytes, skip, waits-- > 0);
                             });
   }
-  /// Returns the time that the segments of a chunk take to move `steps` steps around a ring. The
-  /// segments move in groups, with one segment in each lane (a concurrent part of the call). A step
-  /// of a group takes at least one hop, and at least as many gaps as the group has segments.
+  /// Returns the time that the segments of a chunk take to move `steps` steps around a ring. A lane
+  /// is a concurrent part of the call. The segments move in groups of at most one segment per lane.
+  /// Each step of a group takes at least the time of one hop. It also takes at least the time of
+  /// one gap per segment of the group.
   constexpr picoseconds pipelined_ring(std::uint64_t steps, const algorithm_choice& choice,
                                        bool reduces) const {
     const std::uint64_t s = pieces(chunk_, choice.segment);
     const std::uint64_t piece = (chunk_ + s - 1) / s;
     const picoseconds local = reduces ? duration(piece, net_.reduce_per_kib) : 0;
     const int crossing_ranks = is_one_host() ? 0 : 1;
-    // The sender of a short segment does not wait for the receiver. Only the `hosts()` steps in
-    // which the segment moves to another host then take the time of a hop between hosts. The sender
-    // of a long segment waits for a clear to send (CTS) from the receiver. Every step then takes as
-    // long as a hop between hosts, because all ranks wait for the slowest rank.
+    // The sender of a short segment does not wait for the receiver. Therefore only the `hosts()`
+    // steps in which the segment moves to another host take the time of a hop between hosts. The
+    // sender of a long segment waits for a clear to send (CTS) from the receiver. All ranks
+    // therefore wait for the slowest rank, and every step takes as long as a hop between hosts.
     const std::uint64_t far = piece > eager_limit || steps < hosts() ? steps : hosts();
     const picoseconds alone =
         (far * hop(piece, crossing_ranks) + (steps - far) * hop(piece, 0)) / steps + local;
@@ -297,9 +299,9 @@ class loggp {
     return {p_ * rounds, (p_ - 1) * n_,
             hop(chunk_, 0) + (rounds - 1 - far) * hop(2 * chunk_, 0) + far * out};
   }
-  /// Returns a copy of `messages`, the cost of a phase. If the ranks share memory, the copy counts
-  /// all messages as batched, because a receiver finds them together and need not match each of
-  /// them.
+  /// Returns a copy of `messages`, the cost of a phase. If the ranks share memory, a receiver finds
+  /// all its messages together and need not match each of them. The copy then counts all messages
+  /// of the phase as batched.
   constexpr phase batch(phase messages) const {
     if (has_windows()) messages.batched = messages.messages;
     return messages;
@@ -314,11 +316,12 @@ class loggp {
     const phase once = descriptor_exchange();
     return batch({s * once.messages, s * once.bytes, s * once.critical_path});
   }
-  /// Returns a copy of `messages`, the cost of a round in which short messages of `bytes` bytes are
-  /// exchanged between all ranks, or between one rank and all others. The copy has a more exact
-  /// critical path. If the ranks share memory, each message is a cache line that its receiver
-  /// polls. Without shared memory, the path differs only for two ranks. They send to each other at
-  /// the same time, so the round takes the time of one message.
+  /// Returns a copy of `messages` with a more exact critical path. `messages` is the cost of a
+  /// round in which all ranks, or one rank and all others, exchange short messages of `bytes`
+  /// bytes. If the ranks share memory, each message is a cache line that its receiver polls, and
+  /// the copy counts all messages as batched. Without shared memory, only the critical path of a
+  /// round of two ranks changes. The two ranks send to each other at the same time, so the round
+  /// takes the time of one message.
   constexpr phase batch(phase messages, std::uint64_t bytes) const {
     if (has_windows()) {
       messages.critical_path = net_.near.latency + (p_ - 1) * gap(bytes);
@@ -365,9 +368,9 @@ class loggp {
       const std::uint64_t peers = number(circle.peers(step));
       const std::uint64_t bytes = blocks(step) * chunk_;
       sum.messages += p_ * peers;
-      // Before long messages, each rank sends an RTS (request to send) to all its peers at once.
-      // All ranks answer the requests in the same order of distance. The model assumes that each
-      // peer after the first therefore costs twice the time of a message.
+      // If the messages are long, each rank first sends an RTS (request to send) to all its peers
+      // at once. All ranks answer the requests of their peers in the same order of distance. The
+      // model therefore counts the time of two messages for each peer after the first.
       const std::uint64_t waits = bytes > eager_limit ? 2 * (peers - 1) : peers - 1;
       const int middle = step * (1 + circle.peers(step)) / 2;
       const picoseconds message_time = max(gap(bytes), transfer(bytes, crossing(middle)));

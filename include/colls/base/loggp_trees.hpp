@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// loggp_trees: predicts the cost of phases with a root (stars, trees and pipelines) with the LogGP
-// model. See loggp.hpp for the terms.
+// loggp_trees: uses the LogGP model to predict the cost of phases with a root (stars, trees and
+// pipelines). See loggp.hpp for the terms.
 
 #include <colls/base/loggp.hpp>
 
@@ -11,8 +11,8 @@
 
 namespace colls::detail {
 
-/// Computes what the rooted phases of a collective cost on one network. In a rooted phase, data
-/// moves from a root or to a root.
+/// The costs of the rooted phases of a collective on one network. In a rooted phase, data moves
+/// from a root or to a root.
 class loggp_trees : protected loggp {
  protected:
   using loggp::loggp;
@@ -53,9 +53,10 @@ class loggp_trees : protected loggp {
   }
   enum class direction : std::uint8_t { down, up };
 
-  /// Returns how many children of a parent are on the parent's host. Only the children on one level
-  /// of a k-nomial tree count. Their distances from the parent are `step`, 2 * `step`, ...,
-  /// (k - 1) * `step`. If the number differs between parents, returns the smallest number.
+  /// Returns how many of the children on one level of a k-nomial tree are on the host of their
+  /// parent. A parent has k - 1 children on this level. Their distances from the parent are `step`,
+  /// 2 * `step`, ..., (k - 1) * `step`. If the result differs between parents, returns the smallest
+  /// number.
   constexpr std::uint64_t on_same_host(std::uint64_t step, std::uint64_t k) const {
     if (is_one_host()) return k - 1;
     // The rank of a parent is a multiple of `k * step`. The first rank of a host is a multiple of
@@ -181,9 +182,9 @@ class loggp_trees : protected loggp {
     return half;
   }
   /// Returns the cost of an all-reduce over two binary trees. Each tree carries one half of the
-  /// buffer up to the root and down again. A call has a number of lanes (concurrent parts). Each
-  /// lane moves one segment at a time: it starts the next segment when the result of the previous
-  /// one has come down from the root.
+  /// buffer up to the root and down again. A lane is a concurrent part of the call. Each lane
+  /// handles one segment at a time: it starts the next segment when the result of the previous one
+  /// has come back from the root.
   constexpr phase double_tree_round_trip(const algorithm_choice& choice) const {
     const auto depth = number(ranks_ < 3 ? ranks_ - 1 : 1 + pattern::bit_width(ranks_ - 2));
     const std::uint64_t s = pieces(n_ / 2, choice.segment);

@@ -37,8 +37,8 @@ struct function_pointer {
   constexpr Result operator()(Left left, Right right) const { return call(left, right); }
 };
 
-// The following traits read static members of the operation. Non-static members of the same names
-// do not count.
+// The following traits read static members of the operation. They ignore non-static members of the
+// same names.
 template <class Op>
 inline constexpr bool commutes = false;
 template <class Op>
@@ -61,9 +61,9 @@ inline constexpr bool combines = requires(const Op& op, const T& x) {
   { op(x, x) } -> result_for<T>;
 };
 
-/// The type as which colls treats elements of type T in a reduction with the operation Op. If Op is
-/// built in or does not accept T, this is `counterpart_t<T>`, the type of colls with the
-/// representation and the meaning of T. Otherwise it is T itself.
+/// The type that a reduction with the operation Op uses for elements of type T. If Op is built in
+/// or does not accept T, this is `counterpart_t<T>`, the type of colls that corresponds to T.
+/// Otherwise it is T itself.
 template <class T, class Op>
 using combined_as = std::conditional_t<is_builtin_op<Op> || !combines<Op, T>, counterpart_t<T>, T>;
 
@@ -82,8 +82,8 @@ struct default_accumulate<Op, T> {
 }  // namespace detail
 
 /// Declares that a callable is commutative, which means that the result is the same if the two
-/// arguments are exchanged. Without this declaration, a callable is assumed to be associative but
-/// not commutative, and the inputs are combined in rank order.
+/// arguments are exchanged. Without this declaration, colls assumes that a callable is associative
+/// but not commutative, and combines the inputs in rank order.
 template <class Function>
   requires std::is_class_v<Function>
 constexpr auto commutative(Function function) {

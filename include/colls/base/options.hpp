@@ -14,8 +14,8 @@ namespace colls {
 /// The last, optional argument of every call. All members except `timeout` and `stream` must be
 /// equal on all ranks.
 struct options {
-  /// The algorithm of the call, or `automatic` to let the class `tuning` select one. colls never
-  /// replaces an algorithm that the caller has chosen by another one.
+  /// The algorithm of the call, or `automatic` to let the class `tuning` select one. If the caller
+  /// has chosen an algorithm, colls never uses a different one.
   colls::algorithm algorithm = colls::algorithm::automatic;
   /// The time after which the operation fails. If this is 0, only the environment variable
   /// COLLS_TIMEOUT limits the time of the operation.

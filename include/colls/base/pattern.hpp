@@ -3,8 +3,9 @@
 #pragma once
 
 // pattern: communication patterns. A pattern defines which ranks exchange messages in each round.
-// It computes these ranks by arithmetic, in memory that does not grow with the number of ranks. The
-// value -1 stands for a rank that does not exist, such as the parent of the root of a tree.
+// It computes these ranks and needs no table of ranks, so its size does not grow with the number of
+// ranks. The value -1 stands for a rank that does not exist, such as the parent of the root of a
+// tree.
 
 #include <bit>
 
@@ -89,11 +90,12 @@ struct neighbours {
   }
 };
 
-/// A hypercube for recursive doubling and halving. The number of corners is the largest power of
-/// two that does not exceed the number of ranks. Let m be the number of ranks minus the number of
-/// corners. Then the even rank of each of the first m pairs (0, 1), (2, 3), ... is not a corner. It
-/// sends its part to the odd rank of the pair at the beginning, and receives the result from the
-/// odd rank at the end. The odd rank handles the parts of both ranks. All other ranks are corners.
+/// A hypercube for recursive doubling and halving. The corners are the ranks that take part in the
+/// rounds. Their number is the largest power of two that does not exceed the number of ranks. Let
+/// m be the number of ranks minus the number of corners. Then the even rank of each of the first m
+/// pairs (0, 1), (2, 3), ... is not a corner. Before the first round, the even rank sends its part
+/// to the odd rank of the pair. The odd rank then handles the parts of both ranks. After the last
+/// round, the even rank receives the result from the odd rank. All other ranks are corners.
 ///
 /// When a round of recursive doubling begins, a corner has combined the parts of consecutive ranks.
 /// If the corner and its partner both put the parts of the lower ranks on the left, they combine
@@ -158,8 +160,8 @@ class hypercube {
 /// The dissemination pattern on a ring, with the radix k. Each round has a step s. The steps are
 /// the powers 1, k, k^2, ... that are less than the number of ranks. In the round with step s, a
 /// rank sends to the ranks at the distances s, 2s, ..., (k - 1)s in one direction of the ring. It
-/// receives from the ranks at these distances in the other direction. If a distance is not less
-/// than the number of ranks, no message is sent over it.
+/// receives from the ranks at these distances in the other direction. Ranks use only those
+/// distances that are less than the number of ranks.
 ///
 /// In an all_gather, each round multiplies the number of parts that a rank has by a factor of up to
 /// k. In an all_to_all, let d be the distance from the source of a block to its destination. Let c

@@ -21,7 +21,7 @@ namespace colls {
 /// character.
 class reported_failure {
  public:
-  /// Takes a failure record that was created in this process. Replaces an invalid error code by
+  /// Copies a failure record that was created in this process. Replaces an invalid error code with
   /// `protocol_error`.
   explicit reported_failure(const failure& report) : reason_(report) {
     if (!is_reason(reason_.code)) reason_.code = errc::protocol_error;
@@ -55,8 +55,8 @@ class reported_failure {
   static bool is_reason(errc code) {
     return code >= errc::peer_failed && code <= errc::crypto_failed;
   }
-  // Sets the last character of `text` to the null character. Replaces the control characters before
-  // the first null character by spaces, so that the text fits on one line.
+  // Sets the last character of `text` to the null character. Replaces all control characters before
+  // the first null character with spaces, so that the text fits on one line.
   template <std::size_t Size>
   static void terminate(char (&text)[Size]) {
     text[Size - 1] = 0;

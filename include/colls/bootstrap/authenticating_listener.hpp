@@ -29,7 +29,7 @@ namespace colls {
 /// the engine (the event loop) does not run is not counted. The maximum number of pending
 /// connections is twice the number of ranks, but at least 64 and at most 1024. The listener evicts
 /// at most 1000 connections per second on average. If this process has reached its limit on open
-/// files and the listener must not evict a connection at this time, the listener refuses new peers.
+/// files and the listener cannot evict a connection at this time, the listener refuses new peers.
 /// All listeners of a process together write at most one log line per minute about rejected peers.
 class authenticating_listener final : engine::watcher, engine::source {
  public:
@@ -67,7 +67,7 @@ class authenticating_listener final : engine::watcher, engine::source {
   using pending_iterator = std::list<pending_connection>::iterator;
 
   // A guard whose destructor removes a connection from `pending_`. The destructor also resumes
-  // listening, unless the duration of the last call of `pause` has not yet passed.
+  // listening, unless a call of `pause` is still in effect.
   class pending_slot {
    public:
     pending_slot(authenticating_listener& owner, pending_iterator slot)
@@ -92,16 +92,17 @@ class authenticating_listener final : engine::watcher, engine::source {
 
   task<> authenticate(pending_iterator slot);
 
-  // Returns whether the limit on the rate of evictions allows an eviction now. `old` is the number
-  // of connections of which one may be evicted. If it is 0, returns false.
+  // Returns whether the listener may evict a connection now. `old` is the number of connections
+  // that it could evict. Returns false if `old` is 0 or the limit on the rate of evictions is
+  // reached.
   bool may_evict(int old);
   // Evicts one of the `old` oldest pending connections, chosen at random, and decrements `old`.
   void evict(int& old);
 
-  // Called when this process lacks the resources for a new connection. `error` is the errno. Uses
-  // the reserved descriptor in `spare_` to accept up to 64 connections from the backlog one after
-  // the other. Sends each of these peers a refusal and closes its connection. Then stops accepting
-  // connections for 100 ms.
+  // Called when this process lacks the resources for a new connection. `error` is an errno value
+  // that names the reason. Uses the reserved descriptor in `spare_` to accept up to 64 connections
+  // from the backlog one after the other. Sends each of these peers a refusal and closes its
+  // connection. Then stops accepting connections for 100 ms.
   void refuse(int error);
 
   void set_listening(bool wanted);

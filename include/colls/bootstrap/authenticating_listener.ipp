@@ -69,8 +69,8 @@ COLLS_ONCE void authenticating_listener::ready(std::uint32_t) {
   // If the number of pending connections is at its limit, one call of this function evicts at most
   // `max_pending_ / 8` connections. If this process lacks descriptors or memory, only `may_evict`
   // limits the evictions. A call evicts only connections that earlier calls have accepted. Without
-  // these limits, a process that rarely gets
-  // CPU time could accept many connections in one call and evict them before it reads from them.
+  // these limits, a process that rarely gets CPU time could accept many connections in one call and
+  // evict them before it reads from them.
   int old = pending_count();
   const int kept = old - max_pending_ / 8;
   // One call accepts a limited number of connections. The thread therefore has time for its other
@@ -156,9 +156,10 @@ COLLS_ONCE task<> authenticating_listener::authenticate(pending_iterator slot) {
       connection = std::move(slot->connection);
     } catch (const error& thrown) {
       ++rejected_;
-      // A connection that the peer closes during the handshake is often harmless: the peer may be a
-      // rank that has exited, or a rank that computed for so long that it exceeded a time limit.
-      // Only every 64th of these cases is logged, so that they do not fill the log.
+      // If the peer has closed the connection during the handshake, the cause is often harmless.
+      // For example, the peer is a rank that has exited, or a rank that exceeded a time limit
+      // because it was computing. Only every 64th of these cases is logged, so that they do not
+      // fill the log.
       if (slot->evicted) {
         detail::log_rejection(listener_.local(), "too many connections: some are evicted");
       } else if (thrown.record().code != errc::closed || ++disconnects_ % 64 == 0) {

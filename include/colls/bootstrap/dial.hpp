@@ -39,7 +39,7 @@ class exponential_backoff {
   time_point step_ = 10 * milliseconds;
 };
 
-/// Makes one attempt to connect to the store at `address`, and returns the client. Sets
+/// Makes one attempt to connect to the store at `address`, and returns a client of the store. Sets
 /// `*connected` to true as soon as the TCP connection is established, unless `connected` is null.
 /// If `key` is empty and `address` is a loopback or unspecified address, fetches the generated
 /// secret of the job through the local socket of the store. Then proves to the store that this
@@ -100,8 +100,8 @@ task<std::shared_ptr<tcp_store>> dial_store(engine& driver, std::string host, po
 
 }  // namespace detail
 
-/// Connects to the store at `address` (tcp://host:port) and returns the client. Tries every IP
-/// address of the host. If `ports` is not empty, tries these ports instead of the port in
+/// Connects to the store at `address` (tcp://host:port) and returns a client of the store. Tries
+/// every IP address of the host. If `ports` is not empty, tries these ports instead of the port in
 /// `address`. If all attempts fail, tries again until the deadline. Throws earlier if an error
 /// occurs that further attempts cannot resolve. On success, sets `key` to the secret that the store
 /// has accepted. The arguments must outlive the task.

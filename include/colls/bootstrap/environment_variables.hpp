@@ -21,8 +21,8 @@ namespace colls {
 
 namespace detail {
 
-/// A set of environment variables. The function `lookup` returns their values, so that tests can
-/// imitate any launcher.
+/// A set of environment variables. The function `lookup` returns their values. Tests supply a
+/// `lookup` function of their own to imitate a launcher.
 struct variables {
   const char* (*lookup)(void* context, const char* name);
   void* context;

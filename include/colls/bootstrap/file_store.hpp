@@ -126,7 +126,7 @@ class file_store final : public store {
   std::map<std::string, std::string> values_;
   // The offset in the file after the last record that was read.
   std::size_t end_ = sizeof(detail::file_store_header);
-  // Whether an incomplete record follows `end_`.
+  // Whether an incomplete record begins at the offset `end_`.
   bool has_partial_record_ = false;
   // The id of the process that created the file through this object, or 0 if this object has opened
   // an existing file. A forked child has another process id and therefore does not remove the file.

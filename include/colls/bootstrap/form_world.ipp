@@ -395,8 +395,9 @@ class world_bootstrap {
   world_info info_;
   store_address address_;
   std::shared_ptr<tcp_store> store_;
-  // The file store if this is rank 0 and the address is a `file://` address, otherwise null. Its
-  // destructor removes the file, so the object is kept until the end of the bootstrap.
+  // The file store of rank 0, or null on other ranks and if the address is not a `file://` address.
+  // The destructor of the file store removes the file. This member therefore keeps the file store
+  // until the end of the bootstrap.
   std::shared_ptr<file_store> file_;
 };
 

@@ -154,15 +154,15 @@ task<hello> prove(stream& connection, const hello& local, const secret& key);
 
 /// Performs the accepting side of the handshake and returns the peer's HELLO. Afterwards both sides
 /// have proved that they know the secret, and the caller must call `give_verdict`. Throws if the
-/// peer does not complete the handshake. The error is `closed` if the peer closes the connection
-/// before it sends anything, or if either side closes the connection after the peer has sent its
-/// HELLO. In both cases the peer may be a rank of this job. For example, the rank may have exited,
-/// or it may have computed for so long that it missed the deadline of the handshake. The arguments
-/// must outlive the task.
+/// handshake fails. The error is `closed` if the peer closes the connection before it sends
+/// anything, or if either side closes the connection after the peer has sent its HELLO. A rank of
+/// this job can also cause the error `closed`. For example, it may have exited, or it may have
+/// computed for so long that it missed the deadline of the handshake. The arguments must outlive
+/// the task.
 task<hello> challenge(stream& connection, const hello& local, const secret& key);
 
-/// Sends the verdict `result` to the connecting side. If it is `other_world`, `number` must be
-/// the size of the world of this process.
+/// Sends the verdict `result` to the connecting side. If `result` is `other_world`, `number` must
+/// be the size of the world of this process.
 task<> give_verdict(stream& connection, verdict result, std::int32_t number = 0);
 
 /// Waits for the verdict of the accepting side. Returns `accepted` or `duplicate`. For the other

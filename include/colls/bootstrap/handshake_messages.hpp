@@ -80,8 +80,8 @@ Number get_number(const std::byte* source) {
   return static_cast<Number>(value);
 }
 
-// Like the PNG signature, these bytes contain line ends. A transfer in text mode would change the
-// line ends, and the receiver would then reject the message.
+// The first bytes of every HELLO. Like the PNG signature, they contain line endings. A transfer in
+// text mode would change the line endings, and the receiver would then reject the HELLO.
 inline constexpr unsigned char hello_magic[8] = {0x89, 'C', 'O', 'L', '\r', '\n', 0x1a, '\n'};
 
 // The number format of this machine (byte order and floating-point format). Both sides of a

@@ -40,9 +40,9 @@ class launcher_environment_reader {
   // is not.
   bool use_master();
 
-  // Sets the address of the store to a file. Only this user and the job `job` use the directory of
-  // the file. This function is called if all ranks run on one machine and the launcher gives no
-  // address.
+  // Sets the address of the store to the path of a file. Only the job `job` of this user uses the
+  // directory that contains the file. The callers use this function if all ranks run on one machine
+  // and the launcher gives no address for the store.
   void use_own_file(std::string job);
 
   void check() const;

@@ -236,8 +236,9 @@ COLLS_ONCE void launcher_environment_reader::use_own_file(std::string job) {
   for (char& c : job) {
     if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '.' && c != '-') c = '_';
   }
-  // The file is in /run/user/<user id> if this user owns this directory, because only the owner can
-  // create directories there. In /tmp, another user could create the directory of this job first.
+  // In /tmp, another user could create the directory of this job first. In /run/user/<user id>,
+  // only the owner can create directories. Therefore this function uses /run/user/<user id> if this
+  // user owns that directory, and uses /tmp only if not.
   const std::string user = std::to_string(::geteuid());
   const std::string runtime = "/run/user/" + user;
   const std::string parent = is_own_directory(runtime) ? runtime : "/tmp";

@@ -4,7 +4,7 @@
 
 // Functions with which rank 0 opens the store (the key-value service through which ranks find each
 // other). Rank 0 opens it only if the launcher does not host one. This file also contains the
-// function that describes the error if ranks do not join.
+// function that creates the error of a rank that has waited in vain for other ranks to join.
 
 #include <colls/bootstrap/dial.hpp>
 

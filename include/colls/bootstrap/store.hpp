@@ -21,9 +21,9 @@ namespace colls {
 /// the world cannot form.
 class failure_listener {
  public:
-  /// Handles the failure `report` of the rank `rank`. The store calls this function when the engine
-  /// (the event loop) polls, or within `store::listen_for_failures`. The function must not destroy
-  /// the store.
+  /// Handles the failure `report` of the rank `rank`. The store calls this function while the
+  /// engine (the event loop) polls, or from `store::listen_for_failures`. The function must not
+  /// destroy the store.
   virtual void rank_failed(int rank, const reported_failure& report) = 0;
 
  protected:
@@ -67,15 +67,16 @@ class store {
                                 std::string_view desired, time_point deadline = never) {
     return do_compare_set(std::string(key), std::string(expected), std::string(desired), deadline);
   }
-  /// Returns one character for each key, which is '1' if the key exists and '0' otherwise. Does not
-  /// wait for keys.
+  /// Returns a string with one character for each key. The character is '1' if the key exists, and
+  /// '0' if it does not exist. Does not wait for keys.
   task<std::string> check(std::span<const std::string> keys, time_point deadline = never) {
     return do_check({keys.begin(), keys.end()}, deadline);
   }
 
   /// Sends `reason` to the store, which announces it to all processes of the job. `reason` says
-  /// that the rank `reason.culprit` has failed, that the world cannot form (culprit -1), or that a
-  /// communicator was revoked. The function does nothing in a store that cannot announce failures.
+  /// that the rank `reason.culprit` has failed, that the world cannot form, or that a communicator
+  /// was revoked. If the world cannot form, `reason.culprit` must be -1. Does nothing if the store
+  /// cannot announce failures.
   virtual task<> report_failure(failure reason, time_point deadline) {
     (void)reason;
     (void)deadline;

@@ -71,8 +71,8 @@ class store_server final : authenticating_listener::handler, engine::source {
   task<> drain(time_point deadline);
 
   /// Stops listening. Sends the frame `bye` to each client and closes the connection. The frame
-  /// tells the client that the server has not failed. A connection on which a write is in progress
-  /// gets no frame and stays open.
+  /// tells the client that the server has not failed. If a write is in progress on a connection,
+  /// sends no frame on this connection and does not close it.
   void close();
 
  private:
@@ -194,8 +194,8 @@ class store_server final : authenticating_listener::handler, engine::source {
   completion* drained_ = nullptr;
   time_point drain_deadline_ = never;
   task_group tasks_;
-  // Declared last, so that it is destroyed first: no new client can arrive while the other members
-  // are destroyed.
+  // This member is declared last and is therefore destroyed first. As a result, no new client can
+  // connect while the other members are destroyed.
   std::vector<std::unique_ptr<listening_address>> listening_;
 };
 

@@ -259,8 +259,9 @@ COLLS_ONCE task<detail::outcome> store_server::serve_requests(client& peer) {
 COLLS_ONCE task<> store_server::end_after_error(client& peer) {
   reply(peer, {.op = frame::opcode::bye}, {});
   peer.connection->set_deadline(engine_.now() + seconds);
-  // The caller closes the connection. If there were unread input, the system would then reset the
-  // connection, and the frame `bye` could be lost. Therefore this loop first reads all input.
+  // The caller closes the connection when this function has returned. If the caller closed a
+  // connection with unread input, the system would reset the connection, and the frame `bye` could
+  // be lost. Therefore this loop reads all input.
   std::array<std::byte, 4096> rest{};
   for (detail::outcome more; more;) {
     std::size_t some = 0;

@@ -54,9 +54,9 @@ struct world_info {
   /// Returns whether this machine has more ranks than cores.
   bool is_oversubscribed() const { return ranks_on_machine > cores(); }
   /// Returns the number of cores of the node that has the fewest cores. If a machine has several
-  /// nodes, each node counts as having a share of the machine's cores in proportion to its number
-  /// of ranks. Returns 0 if the number of cores is unknown for at least one machine. The result is
-  /// the same on all ranks.
+  /// nodes, this function divides the machine's cores among these nodes in proportion to their
+  /// numbers of ranks. Returns 0 if the number of cores is unknown for at least one machine. The
+  /// result is the same on all ranks.
   int min_node_cores() const;
   /// Returns whether ranks on the same node communicate through shared memory. The result is the
   /// same on all ranks.

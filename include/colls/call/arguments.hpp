@@ -187,9 +187,9 @@ class checks {
     }
     return *this;
   }
-  /// Records a problem if the call cannot use `data`, or if `data` is larger than memory can be. A
-  /// buffer has such a size if, for example, its size was computed as a negative number and then
-  /// converted to an unsigned type.
+  /// Records a problem if the call cannot use `data`, or if `data` has more than PTRDIFF_MAX bytes.
+  /// The size of a buffer can be so large if, for example, the user has converted a negative number
+  /// to an unsigned type.
   checks& check_size(const any_buffer& data) {
     std::size_t bytes = 0;
     const bool has_byte_count = !__builtin_mul_overflow(data.size(), data.element_size(), &bytes);

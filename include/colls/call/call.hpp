@@ -70,8 +70,8 @@ class call_base : public operation_record, public recycled {
     waiter_ = &waiter;
     return false;
   }
-  /// Makes the call resume `coroutine` when the call ends. The type of the coroutine is not
-  /// `colls::task`.
+  /// Makes the call resume `coroutine` when the call ends. This overload is for coroutines whose
+  /// type is not `colls::task`.
   void wait(std::coroutine_handle<> coroutine) {
     check_single_waiter();
     foreign_waiter_.bind_coroutine(coroutine, body_completion_);
@@ -94,8 +94,8 @@ class call_base : public operation_record, public recycled {
     return is_done();
   }
 
-  /// Ends the call with the failure `reason`, unless `try_complete` returns true. Destroys the body
-  /// of the call. This withdraws the operations that the body awaits.
+  /// Calls `try_complete`. If it returns false, destroys the body of the call and ends the call
+  /// with the failure `reason`. Destroying the body withdraws the operations that the body awaits.
   void cancel(const failure& reason) noexcept {
     if (try_complete()) return;
     destroy_body();

@@ -50,8 +50,8 @@ class call_cache {
   };
 
   /// Returns the entry of the last call of the collective `requested.operation` if the fingerprint
-  /// of that call equals `requested`. Otherwise returns null. Inlined so that the compiler can
-  /// compare the fields of `requested` without storing them first.
+  /// of that call equals `requested`. Otherwise returns null. The function is inlined, so that the
+  /// compiler can compare the fields of `requested` without storing them first.
   [[gnu::always_inline]] const entry* find_last(const fingerprint& requested) const {
     const entry& last = entries_[last_[static_cast<std::size_t>(requested.operation)]];
     return last.requested == requested ? &last : nullptr;

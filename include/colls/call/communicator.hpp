@@ -40,7 +40,7 @@ template <class T>
 inline constexpr bool is_options = std::is_same_v<std::remove_cvref_t<T>, options>;
 
 /// Checks at compile time that `Op` can reduce elements of type `T` and can be copied into a call.
-/// Otherwise the compilation fails with a readable message.
+/// If one of these checks fails, the compiler prints a readable message.
 template <class T, class Op>
 constexpr void check_op() {
   static_assert(
@@ -95,7 +95,7 @@ class core_owner : public std::unique_ptr<Core> {
 /// Every call takes `options` as its last argument. A template argument pins an algorithm at
 /// compile time: `all_reduce<algorithm::ring>(data)`.
 ///
-/// Only one thread may use a communicator, which is the thread that runs its executor. If another
+/// Only the thread that runs the executor of a communicator may use the communicator. If another
 /// thread makes a call while this thread is in a blocking wait, the operation of that call fails
 /// with `errc::invalid_argument`.
 template <class Transport>
@@ -533,12 +533,14 @@ class communicator {
   }
   /// Closes this rank's side of the communicator, which then accepts no more calls. This rank's
   /// unfinished operations fail with `errc::closed`. If one of them is a collective, this function
-  /// also revokes the communicator. Otherwise, the operations of the peers continue.
+  /// also revokes the communicator. If none of them is a collective, the operations of the peers
+  /// continue.
   ///
   /// The world communicator and a result of `dup(executor)` have connections of their own. For such
-  /// a communicator, the operation also writes all outgoing data and then closes the connections.
-  /// It waits for the peers for at most the time `deadline`. If `deadline` is not given, the limit
-  /// is the timeout of the world, or one second if the communicator has failed.
+  /// a communicator, the returned operation writes all outgoing data and then closes the
+  /// connections. It waits for the peers for at most the time `deadline`. If `deadline` is
+  /// not given, the limit is the timeout of the world, or one second if the communicator has
+  /// failed.
   operation<> close(time_span deadline = {});
 
   // ---- for `sync_wait(comm, task)`

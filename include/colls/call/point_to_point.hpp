@@ -35,8 +35,8 @@ struct point_to_point_body {
     co_await transfer;
   }
 
-  /// Returns the result of a receive that has ended. Throws `error` if the receive has failed or
-  /// the message is not a whole number of elements.
+  /// Returns the result of a receive that has ended. Throws `error` if the receive has failed, or
+  /// if the size of the message is not a multiple of `element_size`.
   static received received_message(const recv_operation& transfer, const call_base& owner,
                                    mutable_bytes buffer, std::size_t element_size) {
     const std::error_code ec = transfer.result();

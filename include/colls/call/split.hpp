@@ -199,8 +199,9 @@ operation<communicator<Transport>> core<Transport>::dup(const Executor& executor
   });
 }
 
-/// The call that closes a communicator. Unlike most calls, it does not refer to a communicator.
-/// It keeps the transport alive until the user destroys the `operation` that `close` has returned.
+/// The call that closes a communicator. Unlike most calls, it has no pointer to the communicator,
+/// which may be destroyed first. The call keeps the transport alive until the user destroys the
+/// `operation` that `close` has returned.
 template <class Transport>
 class close_call final : public call<void>, call_owner {
  public:

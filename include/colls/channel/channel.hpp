@@ -28,8 +28,8 @@ inline constexpr int unused_lane = 0x7f00;
 
 namespace detail {
 
-/// A task that runs concurrently with other parts of its operation. If the task throws, the
-/// operation fails on all ranks. Otherwise the other parts and the peers would wait for messages
+/// A task that runs concurrently with other parts of its operation. If the task throws, it fails
+/// the operation on all ranks, because the other parts and the peers may be waiting for messages
 /// that the task no longer sends.
 template <class Transport>
 class concurrent_task : completion {
@@ -180,9 +180,9 @@ class basic_channel {
     return net_->arrive(lane_, arguments, *record_);
   }
 
-  /// Receives a message from `peer` and writes its reduction with `local` to `out`. `side` tells
-  /// whether the message is the left or the right operand. `out` may be the buffer `local` only if
-  /// no concurrent send reads that buffer.
+  /// Receives a message from `peer`, reduces it with `local`, and writes the result to `out`.
+  /// `side` tells whether the message is the left or the right operand. `out` may be the buffer
+  /// `local` only if no concurrent send reads that buffer.
   template <buffer Data, class Op>
   [[gnu::always_inline]] auto recv_reduce(int peer, const Data& local, const Data& out,
                                           const Op& op, incoming side) const {
@@ -190,9 +190,9 @@ class basic_channel {
         net_, record_, key(peer), {local, out, &op, side}};
   }
 
-  /// Sends `local` to `peer`, receives the data of `peer`, and writes the reduction of both in rank
-  /// order to `out`. Both ranks call this function and get the same result. `out` must not be the
-  /// buffer `local`.
+  /// Sends `local` to `peer`, receives the data of `peer`, reduces the two in rank order, and
+  /// writes the result to `out`. Both ranks must call this function, and both get the same result.
+  /// `out` must not be the buffer `local`.
   template <buffer Data, class Op>
   [[gnu::always_inline]] auto exchange_reduce(int peer, const Data& local, const Data& out,
                                               const Op& op) const {
@@ -210,8 +210,9 @@ class basic_channel {
   }
   /// Combines all parts in the order of `parts`, and writes the result to `out`. Also writes the
   /// result to `second` unless `second` is null. There must be two or more parts. If `op` can
-  /// combine more than two operands in one pass, `out` and `second` may be any of the parts.
-  /// Otherwise `out` may be the first or the second part, but no other part.
+  /// combine more than two operands in one pass, `out` and `second` may be any of the parts. If
+  /// `op` can combine only two operands in one pass, `out` may be the first or the second part, but
+  /// no other part.
   template <buffer Data, class Op>
   void reduce(Data out, std::span<const void* const> parts, const Op& op,
               void* second = nullptr) const {

@@ -38,8 +38,9 @@ class multi_send_recv_buffers {
                                         std::size_t stride) {
     return {ranks, zeroth, stride};
   }
-  /// Returns an object whose buffers are the chunks into which `parts` divides `all`. Each element
-  /// of `all` has `element` bytes. `parts` must outlive the returned object.
+  /// Returns an object whose buffers are chunks of the buffer `all`. `parts` tells where each
+  /// rank's chunk begins and how many elements it has. An element has `element` bytes. `parts` must
+  /// outlive the returned object.
   static multi_send_recv_buffers chunks(pattern::rank_range ranks, Bytes all,
                                         const partition& parts, std::size_t element) {
     if (parts.is_blocks()) return blocks(ranks, {all.data, parts.longest() * element});
@@ -87,8 +88,8 @@ class multi_send_recv_buffers {
 
   pattern::rank_range ranks_{};
   Bytes first_;
-  // The distance in bytes between the blocks of successive ranks, or the element size if `parts_`
-  // is not null.
+  // If `parts_` is null, the distance in bytes between the beginnings of successive ranks' blocks.
+  // If `parts_` is not null, the size of an element in bytes.
   std::size_t stride_ = 0;
   const partition* parts_ = nullptr;    // null if the distances between blocks are equal
   const std::byte* numbers_ = nullptr;  // null if all ranks of the range have messages

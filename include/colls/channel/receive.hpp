@@ -28,9 +28,9 @@ class receive_operation : posted_receive {
     if (busy()) net_.matching().withdraw(*this);
   }
 
-  /// Makes the receive pass its message to `consumer(context, offset, piece, size)` instead of
-  /// writing it to the buffer. The pieces are passed in order. Each piece consists of complete
-  /// elements of `element` bytes.
+  /// Makes the transport pass the message to `consumer` instead of writing it to the buffer. The
+  /// transport calls `consumer(context, offset, piece, size)` for each piece of the message, in
+  /// order. Each piece consists of complete elements of `element` bytes.
   void consume_with(fold_function consumer, void* context, std::size_t element) {
     fold = consumer;
     fold_context = context;

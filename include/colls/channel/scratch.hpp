@@ -11,8 +11,9 @@
 namespace colls {
 
 /// A block of temporary memory. A block of up to 64 bytes is stored inside the `scratch` object. A
-/// larger block comes from the rank's scratch_pool. However, in a simulation without payload
-/// (`phantom`), a larger block has a size but no memory of this size.
+/// larger block comes from the rank's scratch_pool. `phantom` is true in a simulation without
+/// payload. In this case, the constructor allocates no memory for a larger block, and the bytes of
+/// the block must not be accessed.
 class scratch {
  public:
   scratch(tag_matcher& matcher, std::size_t size, bool phantom = false)

@@ -11,8 +11,8 @@
 namespace colls {
 
 /// A send operation. `Outgoing` is the transport's record of a send. `net.start(outgoing)` starts
-/// the operation and returns true if the operation has completed immediately. The destructor calls
-/// `net.withdraw(outgoing)` if `outgoing.is_pending()`.
+/// the operation and returns true if the operation has completed immediately. If the operation is
+/// still pending when it is destroyed, the destructor calls `net.withdraw(outgoing)`.
 template <class Transport, class Outgoing>
 class queued_send : Outgoing {
  public:

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// transport: the concept `transport`, a network through which algorithms send and receive messages,
-// and the concepts that refine it.
+// transport: defines the concept `transport` and the concepts that refine it. A transport is a
+// network through which algorithms send and receive messages.
 
 #include <colls/base/buffer.hpp>
 #include <colls/base/clock.hpp>
@@ -33,16 +33,17 @@ namespace colls {
 ///   only posts completions to the run queue and never runs their handlers itself.
 /// - `net.node_of(rank)` returns the number of the host on which world rank `rank` runs. Hosts are
 ///   numbered from 0.
-/// - `net.close(deadline)` returns a task by which this rank leaves the world. An operation of a
-///   peer does not fail if it needs nothing more from this rank. The task waits for other ranks
-///   until `deadline` at the latest.
+/// - `net.close(deadline)` returns a task by which this rank leaves the world. The operations of a
+///   peer that need nothing more from this rank do not fail. The task waits for other ranks until
+///   `deadline` at the latest.
 ///
 /// Sends and receives check `record->communicator->failed()` when they start. If the communicator
-/// is revoked, they complete with the error of the communicator. A send or receive does not access
-/// its buffer after it has completed or was destroyed. A transport may send a message up to the
-/// eager limit before the peer has posted the receive. It sends the payload of a longer message
-/// only after the peer has posted the receive. A message that waits for its receive never blocks
-/// messages with another key. `record` must stay alive until the operation has completed.
+/// is revoked, they complete with the error of the communicator. Once a send or receive has
+/// completed or has been destroyed, the transport does not access its buffer. A transport may send
+/// a message up to the eager limit before the peer has posted the receive. It sends the payload of
+/// a longer message only after the peer has posted the receive. A message that waits for its
+/// receive never blocks messages with another key. `record` must stay alive until the operation has
+/// completed.
 template <class Transport>
 concept transport = requires(Transport& net, const message_key& key, const_bytes data,
                              mutable_bytes buffer, operation_record& record) {
@@ -109,7 +110,8 @@ enum class readers { no_rank, one, all, all_to_reduce };
 /// `net.can_expose(data)` returns whether `data` lies in such memory. Peers map this memory. The
 /// mapping of a peer is called the peer's view of this rank's memory.
 ///
-/// One operation exposes its buffers by an object `exposure(net, communicator)`:
+/// An operation exposes its buffers through an object of type `exposure`, which it constructs with
+/// `exposure(net, communicator)`:
 /// - `offset_for(peer, data)` exposes `data` to `peer`. It returns the offset of `data` in the
 ///   peer's view, or 0 if the peer cannot access `data`.
 /// - `address_for(peer, data, readers)` exposes private memory, which is memory that lies in no
@@ -121,8 +123,8 @@ enum class readers { no_rank, one, all, all_to_reduce };
 /// - `disable_reads(peer)` makes all later calls of `address_for` for that peer return 0. The
 ///   operation calls it after the peer has failed to read private memory.
 /// - `complete()` must be called after all peers have reported that they no longer access the
-///   buffers. It throws if the key was revoked early, because a peer seemed to be stopped while
-///   it accessed the memory.
+///   buffers. It throws if this rank has revoked the key early, which happens if a peer seemed to
+///   be stopped while the peer accessed the memory.
 /// - The destructor closes the key. If `complete()` was not called, the destructor waits until no
 ///   peer can write to the buffers. Peers discard what they still read from the buffers.
 ///

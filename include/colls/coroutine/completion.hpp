@@ -71,7 +71,8 @@ class completion {
   completion* prev_ = nullptr;
 };
 
-/// An operation that completes after the completions that are already queued have run.
+/// An operation that puts its completion at the end of the queue. The awaiting coroutine resumes
+/// after the queue has run all completions that were posted earlier.
 struct yield {
   bool start(completion& done) {
     done.post();
@@ -80,11 +81,11 @@ struct yield {
   void result() const {}
 };
 
-/// A condition that a run queue has to poll because no event reports it. An example is the value of
-/// memory that a device writes. Each time a queue runs completions, it first polls the conditions
-/// that it watches. While a queue watches a condition, the driver (the event loop that runs the
-/// queue) does not sleep. If there are more ranks than cores, the driver may nevertheless sleep
-/// for `max_poll_sleep` between two polls.
+/// A condition that a run queue has to poll because no event reports it. For example, the condition
+/// may be that a device has written a certain value to memory. Each time a queue runs completions,
+/// it first polls the conditions that it watches. While a queue watches a condition, the driver
+/// (the event loop that runs the queue) does not sleep. If there are more ranks than cores, the
+/// driver may nevertheless sleep for `max_poll_sleep` between two polls.
 class polled_condition {
  public:
   polled_condition() = default;

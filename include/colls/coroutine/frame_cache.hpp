@@ -100,8 +100,8 @@ class frame_cache {
   bool closed_ = false;
 };
 
-// Returns the cache of the calling thread. The function is not inlined, because a coroutine may
-// resume on another thread, and the compiler might keep using the cache of the first thread.
+// Returns the cache of the calling thread. The function must not be inlined. A coroutine may resume
+// on another thread, and inlined code might then still use the cache of the first thread.
 [[gnu::noinline]] inline frame_cache& this_thread_frames() {
   static thread_local frame_cache cache;
   return cache;

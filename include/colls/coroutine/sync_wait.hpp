@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// sync_wait: a blocking wait for an operation, for main(), tests and benchmarks.
+// sync_wait: blocks the thread until an operation has completed. It is meant for code that is not a
+// coroutine, such as main(), tests and benchmarks.
 
 #include <colls/base/error.hpp>
 #include <colls/coroutine/task.hpp>

@@ -10,11 +10,11 @@
 // slot in the owner's page as active and then checks that the epoch is still open. To revoke the
 // access, the owner closes the epoch and then waits until no slot is active.
 //
-// A peer accesses the memory by work on a CUDA stream. If this is the work stream of the peer, the
-// owner can follow the progress of the work, because the work stream of each rank writes a progress
-// counter to the rank's own guard page. The member `end_value` of the peer's slot is the value that
-// the counter has when all accesses are done. Once the counter has reached this value, the owner
-// no longer waits for the peer, even if the peer's slot is still active.
+// A peer accesses the memory by work on a CUDA stream. The work stream of each rank writes a
+// progress counter to the rank's own guard page. Therefore, if the accessing stream is the peer's
+// work stream, the owner can follow the progress of the work. The member `end_value` of the peer's
+// slot is the value that the peer's counter has when all accesses are done. Once the counter has
+// reached this value, the owner no longer waits for the peer, even if the slot is still active.
 
 #include <colls/base/log.hpp>
 #include <colls/coroutine/completion.hpp>
@@ -45,9 +45,9 @@ inline std::uint64_t this_thread() {
 }
 
 /// Returns whether the process `pid` of this pid namespace has ended. When a process has ended, its
-/// work on devices is finished too. A closed socket is no such sign: the kernels of a killed
-/// process may still write to memory after the system has closed the sockets of the process.
-/// Returns false if the system cannot tell.
+/// work on devices is finished too. A closed socket does not prove that this work is finished: the
+/// kernels of a killed process may still write to memory after the system has closed the sockets of
+/// the process. Returns false if the state of the process cannot be determined.
 inline bool has_ended(std::int64_t pid) {
   const auto fd = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
   if (fd < 0) return errno == ESRCH;
@@ -180,10 +180,10 @@ class access_guard {
     page().finished[number % guard_page::operation_slots].store(number, std::memory_order_release);
   }
   /// A limit of the time for which `revoke` waits for active peers. With `while_alive`, `revoke`
-  /// waits for a peer as long as the peer's process is alive and not stopped. This can take any
-  /// time, because the peer may share its GPU with other programs. With `one_second`, `revoke`
-  /// gives up after about one second. This suits callers that need not free the memory when
-  /// `revoke` returns false.
+  /// waits for a peer as long as the peer's process is alive and not stopped. The length of this
+  /// wait has no upper bound, because the peer may share its GPU with other programs. With
+  /// `one_second`, `revoke` gives up after about one second. This policy is for callers that need
+  /// not free the memory when `revoke` returns false.
   enum class wait_policy : std::uint8_t { while_alive, one_second };
 
   /// Closes the epoch of an operation that did not complete, and then waits for each active peer.
@@ -290,10 +290,10 @@ class access_guard_view {
   explicit operator bool() const { return static_cast<bool>(mapping_); }
 
   /// Marks this rank's slot as active. `rank` is the index of the slot. After this call, the caller
-  /// must issue a seq_cst fence. It may access the memory only if `is_open` returns true after the
-  /// fence. Only work on `stream` may access the memory, and only until `leave` is called. When
-  /// this work is done, the progress counter of `stream` has reached `end_value`. `number` is the
-  /// number of the operation, or 0 if the operation has no number.
+  /// must issue a seq_cst fence. The caller may access the memory only if `is_open` returns true
+  /// after the fence. Only work on `stream` may access the memory, and only until `leave` is
+  /// called. `end_value` is the value of the stream's progress counter when this work is done.
+  /// `number` is the number of the operation, or 0 if the operation has no number.
   void enter(int rank, std::uint64_t process, stream_ref stream, std::uint32_t end_value,
              std::uint64_t number = 0) {
     guard_slot& slot = mapping_.page().slot(rank);
@@ -314,8 +314,8 @@ class access_guard_view {
     return finished.load(std::memory_order_acquire) >= number;
   }
   /// Records in slot `rank` that one operation no longer accesses the memory. Other operations of
-  /// this rank may still access it. When their work is done, the progress counter of this rank's
-  /// stream has reached `end_value`.
+  /// this rank may still access it. `end_value` is the value of the stream's progress counter when
+  /// the work of these other operations is done.
   void leave(int rank, std::uint32_t end_value) {
     guard_slot& slot = mapping_.page().slot(rank);
     slot.end_value = end_value;

@@ -61,9 +61,9 @@ class mapped_physical {
     is_mapped_ = result == api::success;
     return is_mapped_ ? api::set_access(device, base_, size) : result;
   }
-  /// Lets further devices of this process access this mapping, and appends them to `devices`. These
-  /// are all the devices that can access the memory of `devices.front()`, which must be the device
-  /// that contains the mapped memory.
+  /// Lets other devices of this process access this mapping. `devices` must contain one device,
+  /// namely the device that contains the mapped memory. This function gives access to every other
+  /// device that can access the memory of that device, and appends these devices to `devices`.
   api::status set_access_of_peers(std::vector<int>& devices) {
     const int device = devices.front();
     int count = 0;
@@ -89,9 +89,9 @@ class mapped_physical {
 /// Device memory that this process can export to other processes. All functions are thread-safe.
 class exportable_memory {
  public:
-  /// Tells which streams use the memory: streams of the user or only streams of colls. The user's
-  /// streams may still be using the memory when the last pointer to it is destroyed. The streams of
-  /// colls have stopped using it before that.
+  /// The streams that use the memory: streams of the user, or only streams of colls. When the last
+  /// pointer to the memory is destroyed, the user's streams may still be using the memory, but the
+  /// streams of colls have already stopped using it.
   enum class usage : std::uint8_t { user_streams, own_streams };
 
   /// Allocates at least `size` bytes in the memory of `device`, with undefined contents. The memory

@@ -21,8 +21,9 @@
 
 namespace colls::cuda {
 
-/// The transport of communicators for device memory whose ranks map each other's buffers. `Host` is
-/// the underlying transport for host memory, which sends all messages.
+/// The transport of communicators that `attach` makes with the model `cuda_ipc`. The ranks of such
+/// a communicator map each other's buffers in device memory. `Host` is the underlying transport for
+/// host memory, which sends all messages.
 template <transport Host>
 class ipc_transport : public staged_transport<Host> {
  public:
@@ -36,7 +37,7 @@ class ipc_transport : public staged_transport<Host> {
         groups_(std::make_unique<peer_groups>(*peers_)) {}
 
   ipc_peers& peers() const { return *peers_; }
-  /// Allocates device memory and fills it with zeros. If CUDA can export device memory by file
+  /// Allocates device memory and fills it with zeros. If CUDA can export device memory as file
   /// descriptors, other ranks may keep this memory mapped after this rank has freed it.
   std::shared_ptr<std::byte> allocate(std::size_t size) {
     std::shared_ptr<std::byte> memory =
@@ -156,8 +157,9 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
     if (!done) co_await staged::broadcast(as_staged(net), algorithm, data, root);
   }
 
-  /// Performs an all_reduce of each buffer of `group`. If `reaches_all(net)` is false, stages the
-  /// whole group. Otherwise reduces one buffer after the other and ignores `packed`.
+  /// Performs an all_reduce of each buffer of `group`. If `reaches_all(net)` is false, all buffers
+  /// are staged, that is, copied through host memory. If it is true, reduces one buffer after the
+  /// other and ignores `packed`.
   static task<> all_reduce_group(
       channel net, function_pointer<task<>(host_channel, any_buffer, any_op)> algorithm,
       std::vector<any_buffer> group, reduction op, bool packed) {
@@ -370,8 +372,9 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
     if (requires_ring && ring != cuda::ring_use::always) co_return false;
     ipc_operation operation(host, peers, bytes(in), bytes(out), is_suitable, ring);
     co_await preceding->followed(*net.record().communicator);
-    // The caller's stream has done the work that was enqueued before the call. From here on, the
-    // call waits for the work stream instead, for example when it is staged.
+    // The caller's stream has done the work that was enqueued before the call. The call may wait
+    // for `net.record().stream` again, for example because it is staged. It must not wait for work
+    // that the caller enqueues later. Therefore the work stream replaces the caller's stream.
     net.record().stream = peers.work_stream().ref();
     if (!co_await operation.begin()) co_return false;
     if (cuda::uses_ring(operation.infos())) {

@@ -69,11 +69,12 @@ class handle_cache {
   std::vector<entry> entries_;
 };
 
-/// A cache that maps allocations of other processes into this process. It keeps unused mappings,
-/// and `acquire` closes them in three cases. If an allocation overlaps with mapped memory of the
-/// same process, that process has freed the old memory, and `acquire` closes the old mapping. If
-/// too many allocations are mapped, it closes the unused mapping that was used least recently. If
-/// CUDA cannot open an IPC handle, it closes all unused mappings of the same process's memory.
+/// A cache that maps allocations of other processes into this process. It keeps unused mappings.
+/// Before `acquire` maps an allocation, it closes unused mappings in three cases. If an old mapping
+/// of the same process's memory overlaps with the allocation, that process has freed the old
+/// memory, and `acquire` closes the old mapping. If too many allocations are mapped, it closes the
+/// unused mapping that was used least recently. If CUDA cannot open the allocation's IPC handle, it
+/// closes all unused mappings of the same process's memory and tries again.
 class mapped_memory {
  public:
   struct mapping {

@@ -73,8 +73,8 @@ class ipc_peers {
     restore_device(before);
   }
 
-  /// Returns a pool of streams. A call takes a stream from this pool and makes it wait for the work
-  /// that the caller has already enqueued on its own stream.
+  /// Returns a pool of streams. A call takes a stream from this pool and makes this stream wait for
+  /// the work that the user has already enqueued on the stream `options.stream`.
   stream_pool& streams() { return streams_; }
   /// Returns the stream that does the work of every `ipc_operation` of this rank. This stream waits
   /// for no other stream.
@@ -141,9 +141,9 @@ class ipc_peers {
     return view ? &view : nullptr;
   }
 
-  /// Allocates device memory with undefined contents, which other ranks can map by a file
+  /// Allocates device memory with undefined contents. Other ranks can map the memory through a file
   /// descriptor. If CUDA does not support such descriptors, logs a warning and allocates memory
-  /// that other ranks can map by a CUDA IPC handle. Throws if there is not enough memory.
+  /// that other ranks can map through a CUDA IPC handle. Throws if there is not enough memory.
   std::shared_ptr<std::byte> allocate(std::size_t size, exportable_memory::usage kind) {
     const on_device device_guard(work_stream_.device());
     if (exports_) {
@@ -195,7 +195,7 @@ class ipc_peers {
     }
     // Other processes cannot open memory from pools or memory that the user has mapped, so
     // `share_status` is an error for such memory. CUDA's peer access does not cover such memory
-    // either. Therefore the other devices of this process cannot access it, and this check comes
+    // either, so the other devices of this process cannot access it. Therefore this check comes
     // before the code that enables peer access.
     auto result = static_cast<api::status>(buffer.share_status);
     if (result != api::success) {
@@ -252,8 +252,9 @@ class ipc_peers {
 
  private:
   /// Sets `node_` to the NUMA node of this rank's device, or to -1 if CUDA does not know the node.
-  /// Sets `links_differ_` to true if the links from this device to the other devices that this
-  /// process can see differ in performance. Ignores a link if CUDA does not know its performance.
+  /// Compares the performance of the links from this device to the other devices of this process.
+  /// Sets `links_differ_` to true if any two links differ. Ignores a link if CUDA does not know its
+  /// performance.
   void find_links() {
     const int device = work_stream_.device();
     if (api::host_node(node_, device) != api::success) node_ = -1;

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// ipc_ring: all_reduce of long vectors by a ring of ranks, each on a GPU of its own. A rank reads
-// only the memory of the previous rank in the ring. If several GPUs share the link between two NUMA
-// nodes, the ring moves less data over that link than an all_reduce in which each rank reads the
-// memory of all other ranks.
+// ipc_ring: performs an all_reduce of a long vector in a ring of ranks. Each rank has a GPU of its
+// own. A rank reads only the memory of the previous rank in the ring. If several GPUs share the
+// link between two NUMA nodes, the ring moves less data over that link than an all_reduce in which
+// each rank reads the memory of all other ranks.
 
 #include <colls/base/partition.hpp>
 #include <colls/cuda/ipc_operation.hpp>

@@ -98,9 +98,9 @@ class free_list {
  public:
   static constexpr std::uint64_t max_age = 1024;
 
-  /// Removes a value for which `fits(value)` is true from the list and returns it. Returns `make()`
-  /// if the list contains no such value. Also destroys every value that has been in the list for
-  /// more than `max_age` calls and for which `can_destroy(value)` is true.
+  /// Removes from the list a value for which `fits(value)` is true, and returns this value. Returns
+  /// `make()` if the list contains no such value. Also destroys every value that has been in the
+  /// list for more than `max_age` calls and for which `can_destroy(value)` is true.
   template <class Fits, class CanDestroy, class Make>
   T take(const Fits& fits, const CanDestroy& can_destroy, const Make& make) {
     ++now_;

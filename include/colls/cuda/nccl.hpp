@@ -359,10 +359,11 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
     });
   }
 
-  /// Enqueues an exchange of chunks, which `parts` defines. This rank sends chunk r of its `in` to
-  /// each other rank r, and receives the chunk with its own rank number from the `in` of each other
-  /// rank. Afterwards, `slots` contains the received chunks and this rank's own chunk, in the order
-  /// of the ranks from which they come.
+  /// Enqueues an exchange of chunks between all ranks. `parts` divides `in` into one chunk for each
+  /// rank. This rank sends chunk r of its own `in` to each other rank r. From each other rank, it
+  /// receives the chunk of that rank's `in` whose number is the number of this rank. When the
+  /// exchange is done, `slots` contains the received chunks and this rank's own chunk, in rank
+  /// order.
   static task<> exchange(channel net, nccl_call& call, any_buffer in, partition parts,
                          std::byte* slots) {
     const int self = net.rank();
@@ -379,8 +380,8 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
     co_await call.accepted();
   }
   /// Reduces this rank's chunk over the inputs of all ranks, in rank order, and writes the reduced
-  /// chunk to `result`. One kernel does this if there are at most `max_inputs` ranks, otherwise
-  /// several kernels do.
+  /// chunk to `result`. If there are at most `max_inputs` ranks, one kernel reduces the chunk. If
+  /// there are more ranks, several kernels do this.
   static task<> fold_own(channel net, nccl_call& call, any_buffer in, partition parts, void* result,
                          reduction op) {
     constexpr std::size_t max_inputs = 8;
@@ -425,9 +426,9 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
     co_await call.accepted();
   }
 
-  /// Performs a scan or an exscan. Each rank is responsible for one chunk of the vector. The rank
-  /// computes this chunk of every rank's result. It then sends to each other rank the chunk of that
-  /// rank's result.
+  /// Performs a scan or an exscan. Each rank is responsible for one chunk of the vector. For every
+  /// rank's result, the responsible rank computes this chunk and then sends it to the rank to which
+  /// the result belongs.
   static task<> prefixes(channel net, any_buffer in, any_buffer out, reduction op,
                          bool is_inclusive) {
     const auto work = [=](nccl_call& call) -> task<> {

@@ -57,9 +57,9 @@ struct unique_id {
 /// Sets `number` to the version of NCCL, which is 22809 for NCCL 2.28.9, for example.
 status version(int& number);
 status make_id(unique_id& id);
-/// Creates a non-blocking communicator. If a function returns in_progress, the caller must call
-/// `async_error` until it no longer reports in_progress. The caller must not use the communicator
-/// for anything else before that.
+/// Creates a non-blocking communicator. If this function or a later call on the communicator
+/// returns in_progress, the caller must call `async_error` until it no longer reports in_progress.
+/// Until then, the caller must not use the communicator for anything else.
 status make_comm(comm_ref& comm, int ranks, const unique_id& id, int rank);
 status async_error(comm_ref comm, status& state);
 /// Aborts the operations that are in flight on the device, and frees the communicator.

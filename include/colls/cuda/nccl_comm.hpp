@@ -57,8 +57,8 @@ class remote_error_filter {
   std::optional<std::chrono::steady_clock::time_point> first_seen_;
 };
 
-/// The NCCL communicator that belongs to one communicator of colls. It is created by the first call
-/// of a collective on the communicator of colls.
+/// The NCCL communicator that belongs to one communicator of colls. The first collective on the
+/// communicator of colls creates the NCCL communicator.
 class nccl_comm {
  public:
   explicit nccl_comm(std::uint32_t id) : id_(id) {}
@@ -209,7 +209,7 @@ class nccl_call {
   nccl_api::comm_ref handle() const { return comm_.handle(); }
   stream_ref work_stream() const { return queue_; }
 
-  /// Returns `bytes` bytes of device memory, which stay valid until this object is destroyed.
+  /// Returns a block of device memory, which stays valid until this object is destroyed.
   std::byte* scratch(std::size_t bytes) {
     return scratch_.emplace_back(context_.pool(), bytes).data();
   }
@@ -224,7 +224,7 @@ class nccl_call {
     const on_device guard(context_.device());
     calls();
   }
-  /// Runs `calls()` as `enqueue` does, but puts all NCCL calls that it makes into one NCCL group.
+  /// Runs `calls()` as `enqueue` does. All NCCL calls that `calls` makes form one NCCL group.
   template <class Calls>
   void grouped(const Calls& calls) const {
     const on_device guard(context_.device());
@@ -239,7 +239,7 @@ class nccl_call {
     group.open = false;
     check_nccl(nccl_api::group_end(), "ncclGroupEnd");
   }
-  /// Enqueues the reduction `pass`. A kernel of colls performs it, not NCCL.
+  /// Enqueues a kernel that reduces the inputs of `pass`. The kernel belongs to colls, not to NCCL.
   void fold(const reduction& op, device_pass pass) const {
     if (pass.count == 0) return;
     const on_device guard(context_.device());
@@ -306,8 +306,8 @@ class nccl_call::accept_wait : polled_condition {
     return good || (state_ != nccl_api::in_progress && filter_.is_final(state_));
   }
   bool poll() noexcept override {
-    // The failure of the communicator of colls is checked first, because NCCL may return
-    // in_progress forever if a peer has died.
+    // If a peer has died, NCCL may return in_progress forever. Therefore the wait also ends when
+    // the communicator of colls has failed.
     if (!call_.record_.communicator->failed() && !is_accepted()) return false;
     done_->post();
     return true;
@@ -357,7 +357,7 @@ class nccl_call::finish_wait : polled_condition, completion {
  private:
   /// Called when `wait_` has completed, or when a failure of the communicator ends the wait early.
   /// If the stream has done its work, marks the call as finished. If the stream has failed, revokes
-  /// the operation on all ranks, so that their waits for messages of the operation fail too.
+  /// the operation. All ranks then stop waiting for messages of the operation.
   void on_stream_done() noexcept {
     try {
       wait_.result();

@@ -98,9 +98,9 @@ struct one_shot {
   COLLS_HOST_DEVICE T* input(std::size_t r, std::size_t source, const Block& block) const {
     return data(r) + (source * blocks + block.number()) * piece;
   }
-  /// Returns the address of the results of this thread block in the peer buffers of rank `r`. Only
-  /// the two-shot algorithm uses this space, which follows the space for the inputs. Each rank
-  /// writes the share of the results that it has computed.
+  /// Returns the address of the space for the results of this thread block in the peer buffers of
+  /// rank `r`. Only the two-shot algorithm uses this space, which follows the space for the inputs.
+  /// Each rank writes its share of the results into this space.
   template <class Block>
   COLLS_HOST_DEVICE T* sums(std::size_t r, const Block& block) const {
     return data(r) + Ranks * blocks * piece + block.number() * block_elements();

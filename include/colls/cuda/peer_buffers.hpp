@@ -20,10 +20,11 @@ struct peer_buffers {
   static constexpr std::size_t max_blocks = 32;
   static constexpr std::size_t phases = 2;
   /// The maximum number of concurrent reductions of a communicator. Each reduction uses one slot. A
-  /// slot has two sets, which its successive reductions use alternately. A reduction can overwrite
-  /// its set without waiting for other ranks. When the reduction starts, all ranks have set their
-  /// flags for the slot's previous reduction. Therefore they have finished the reduction before
-  /// that one, which was the last to use the set.
+  /// slot has two sets, which its successive reductions use alternately. For example, if A, B and C
+  /// are successive reductions of a slot, A and C use the same set. C starts on a rank only after B
+  /// has completed there. By then, all ranks have set their flags for B. A rank sets these flags
+  /// only after it has completed A. Therefore C can overwrite the set without waiting for other
+  /// ranks.
   static constexpr std::size_t slots = 4;
   static constexpr std::size_t sets = 2 * slots;
   static constexpr std::size_t capacity = 1 << 20;

@@ -32,8 +32,9 @@ struct own_buffers {
 };
 
 /// A pool of a rank's unused peer buffers. The pool keeps buffers for the next communicator instead
-/// of freeing them. A function that frees device memory may wait for all streams of the device, and
-/// one of these streams may be waiting for another call of a collective.
+/// of freeing them, because freeing them could block the thread. A function that frees device
+/// memory may wait for all streams of the device, and one of these streams may be waiting for
+/// another call of a collective.
 class own_buffer_pool {
  public:
   explicit own_buffer_pool(ipc_peers& peers) : peers_(peers) {}
@@ -155,8 +156,8 @@ class peer_group {
   /// Records in this rank's guard, which the peers can read, that the all_reduce has finished on
   /// this rank. Must be called when this rank has its result.
   void finish(std::uint64_t sequence) { guard_->finish(sequence); }
-  /// Returns whether the kernel may be launched again. Returns false if a peer has not finished
-  /// this all_reduce and no longer exposes its buffers.
+  /// Returns whether the kernel may be launched again. This is the case if every peer has finished
+  /// this all_reduce or still exposes its buffers.
   bool can_retry(std::uint64_t sequence) {
     bool can_all = true;
     for_each_peer([&](int rank) {

@@ -138,8 +138,8 @@ struct fold {
   Op op;
   stages extra;
 
-  /// Returns the least n for which element n of every array is aligned to a quad. Returns SIZE_MAX
-  /// if there is no such n.
+  /// Returns the least n such that the address of element n is a multiple of sizeof(quad) in every
+  /// array. Returns SIZE_MAX if there is no such n, or if `pack_size<T>` is 0.
   COLLS_HOST_DEVICE std::size_t head() const {
     if constexpr (pack_size<T> == 0) return SIZE_MAX;
     const auto misalignment = [](const T* pointer) {
@@ -162,8 +162,8 @@ struct fold {
       if (before < count) {
         constexpr std::size_t size = pack_size<T>;
         const std::size_t packs = (count - before) / size;
-        // A thread issues several loads before it uses the first loaded value. This is needed to
-        // reach the bandwidth of the memory.
+        // A thread issues several loads before it uses the first loaded value. Otherwise the kernel
+        // would not reach the full memory bandwidth.
         constexpr std::size_t batch = Inputs <= 2 ? 4 : Inputs <= 4 ? 2 : 1;
         std::size_t index = thread;
         for (; index + (batch - 1) * threads < packs; index += batch * threads) {
@@ -269,8 +269,8 @@ struct fold {
 };
 
 #ifdef __CUDACC__
-// The kernels are hidden symbols, so that each of two shared libraries that contain the same kernel
-// uses its own copy.
+// Two shared libraries may contain the same kernel. The kernels are hidden symbols, so that each
+// library uses its own copy.
 #pragma GCC visibility push(hidden)
 template <class Kernel>
 __global__ void __launch_bounds__(256) run(Kernel kernel) {

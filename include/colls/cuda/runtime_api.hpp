@@ -22,7 +22,7 @@
 
 namespace colls::cuda::api {
 
-/// A status of CUDA, with the values of cudaError_t.
+/// The status of a CUDA call. The values are those of cudaError_t.
 using status = int;
 inline constexpr status success = 0;
 inline constexpr status invalid_value = 1;
@@ -145,8 +145,8 @@ status set_access(int device, void* addresses, std::size_t bytes);
 /// Creates a stream that does not synchronize with the default stream.
 status make_stream(stream_ref& stream);
 status destroy_stream(stream_ref stream);
-/// Returns success if all work of the stream is done, not_ready if some of it is not done, or the
-/// error that has occurred.
+/// Returns success if all work of the stream is done, and not_ready if some of it is not done. If
+/// an error has occurred, returns that error.
 status query(stream_ref stream);
 status synchronize(stream_ref stream);
 /// Sets `captured` to whether `stream` is being captured into a graph. CUDA forbids the use of the
@@ -160,9 +160,9 @@ status device_of(int& device, stream_ref stream);
 status make_event(event_ref& event);
 status destroy_event(event_ref event);
 status record(event_ref event, stream_ref stream);
-/// Makes all work that is enqueued on `stream` after this call wait for `event`. The event
-/// completes when the recorded stream has done all work that preceded the last `record` of the
-/// event.
+/// Makes all work that is enqueued on `stream` after this call wait for `event`. If the event was
+/// last recorded by `record(event, other)`, it completes when all work that was enqueued on `other`
+/// before that call is done.
 status wait(stream_ref stream, event_ref event);
 
 status copy(void* dest, const void* source, std::size_t bytes, stream_ref stream);

@@ -211,8 +211,8 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
   }
 
   /// Performs an all_reduce of each buffer of `group`. If `packed` is true, copies all buffers into
-  /// one block and reduces the block, which has the latency of only one all_reduce. Otherwise,
-  /// reduces one buffer after the other.
+  /// one block and performs a single all_reduce of this block, to save latency. Otherwise, reduces
+  /// one buffer after the other.
   static task<> all_reduce_group(
       channel net, function_pointer<task<>(host_channel, any_buffer, any_op)> algorithm,
       std::vector<any_buffer> group, reduction op, bool packed) {

@@ -4,8 +4,8 @@
 
 // stream: CUDA streams and events, and an operation that waits until a stream has done its work.
 // When the work is done, the GPU writes a number to pinned memory. The event loop of the waiting
-// coroutine polls this memory. Therefore the wait needs no additional thread, and few polls make a
-// CUDA call.
+// coroutine polls this memory. Therefore the wait needs no additional thread, and most polls make
+// no CUDA call.
 
 #include <colls/coroutine/completion.hpp>
 #include <colls/cuda/memory.hpp>
@@ -18,9 +18,9 @@
 
 namespace colls::cuda {
 
-/// Throws if `stream` is being captured into a CUDA graph. A call on a communicator waits for the
-/// work of its stream, but CUDA does not execute captured work until the program launches the
-/// graph.
+/// Throws if `stream` is being captured into a CUDA graph. CUDA does not execute captured work
+/// until the program launches the graph. A call on a communicator waits for the work of its stream,
+/// so the call could not complete during the capture.
 inline void refuse_captured(stream_ref stream) {
   bool is_captured = false;
   check(api::is_captured(is_captured, stream), "cudaStreamIsCapturing");
@@ -69,7 +69,7 @@ struct progress_counter {
 };
 
 /// A CUDA stream of a device. Its work runs concurrently with the work of other streams, including
-/// the default stream. The destructor waits for the stream's work, unless an operation of
+/// the default stream. The destructor waits for the stream's work, unless an operation started with
 /// `followed` has ended before that work was done. Only one thread may use the stream.
 class stream {
  public:
@@ -130,11 +130,11 @@ class stream {
     const communicator_state* communicator = nullptr;
   };
   request reached() { return {device_, stream_, &progress_}; }
-  /// Like `reached`, but the operation also throws when the communicator fails, and its destructor
-  /// does not wait for the stream. When the operation is destroyed, the stream may still be waiting
-  /// for other streams. Therefore the stream must belong to a pool, and its only work must be to
-  /// follow (wait for) other streams. On a device that does not support `api::write`, the operation
-  /// behaves like that of `reached`.
+  /// Returns the request for an operation that differs from that of `reached` in two points. It
+  /// also throws when the communicator fails, and its destructor does not wait for the stream. When
+  /// the operation is destroyed, the stream may still be waiting for other streams. Therefore the
+  /// stream must belong to a pool, and its only work must be to follow (wait for) other streams. On
+  /// a device that does not support `api::write`, the operation behaves like that of `reached`.
   request followed(const communicator_state& communicator) {
     return {device_, stream_, &progress_, &communicator};
   }
@@ -187,8 +187,9 @@ class stream_pool {
   explicit stream_pool(int device) : device_(device) { const lease first(*this); }
   stream_pool(const stream_pool&) = delete;
   ~stream_pool() {
-    // The streams of a failed call may still be waiting for other streams. The work of those other
-    // streams usually completes soon. Therefore the destructor waits for it, but at most a second.
+    // After a failed call, streams of the pool may still be waiting for other streams. These waits
+    // usually end soon. Therefore the destructor waits until the streams of the pool are idle, but
+    // for at most one second.
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(1);
     const auto await_idle = [limit](const std::unique_ptr<stream>& kept) {
       while (api::query(kept->ref()) == api::not_ready) {
@@ -279,7 +280,7 @@ class stream::wait_operation : polled_condition {
   bool poll() noexcept override {
     is_abandoned_ = communicator_ != nullptr && communicator_->failed();
     if (!is_abandoned_ && !is_done()) {
-      // A stream that has failed no longer writes its progress. Therefore one of 1024 polls also
+      // A stream that has failed no longer writes its progress. Therefore every 1024th poll also
       // queries the status of the stream.
       if (++polls_ % 1024 != 0) return false;
       const api::status state = api::query(queue_);

@@ -43,8 +43,8 @@ class atomic_file {
   void commit();
 
  private:
-  // The flags to open a partial file that already exists. Another user may have created a link or a
-  // pipe with this name, so `open` must not follow links and must not block.
+  // The flags for opening a partial file that already exists. Another user may have created a link
+  // or a pipe with the name of the file. Therefore `open` must not follow links and must not block.
   static constexpr int leftover_flags = O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
 
   [[noreturn]] void fail(const char* action) const {

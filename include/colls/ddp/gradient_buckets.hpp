@@ -56,8 +56,8 @@ class gradient_buckets {
  public:
   using hook = bucket_hook<T, Communicator>;
 
-  /// Constructs the object with the driver that runs its communication. `make_driver` makes such a
-  /// driver. Nothing else may use the communicator of the driver.
+  /// Constructs an object whose communication runs on `driver`. The function `make_driver` returns
+  /// such a driver. Nothing else may use the communicator of the driver.
   gradient_buckets(std::unique_ptr<driver<Communicator>> driver, std::vector<parameter> parameters,
                    options opts = {})
       : parameters_(std::move(parameters)),
@@ -105,8 +105,8 @@ class gradient_buckets {
     staging_.resize(total);
   }
 
-  /// Declares that the gradients of this rank in the next step are means over `count` samples. In
-  /// such a step the average is sum(count_r * gradient_r) / sum(count_r) over the ranks r. Before
+  /// Declares that the gradients of this rank in the next step are means over `count` samples. The
+  /// averages of that step are sum(count_r * gradient_r) / sum(count_r) over the ranks r. Before
   /// each step, either all ranks must call this function or none may call it.
   void samples(std::int64_t count) {
     if (count < 0) throw error(errc::invalid_argument, "a number of samples is negative");
@@ -143,9 +143,9 @@ class gradient_buckets {
     count_ready(i);
   }
 
-  /// Completes the step: blocks until all averages have been computed. If a gradient is not ready,
-  /// sets it to zero if `options.allow_unused` is true, and otherwise aborts the training on all
-  /// ranks. Throws if any rank has failed.
+  /// Completes the step: blocks until all averages have been computed. If `options.allow_unused` is
+  /// true, first sets the gradients that are not ready to zero. If it is false and a gradient is
+  /// not ready, aborts the training on all ranks. Throws if any rank has failed.
   void finish() {
     continue_step();
     std::vector<std::size_t> unused;
@@ -306,7 +306,7 @@ class gradient_buckets {
   }
 
   // Performs the communication of one step. The driver runs this task, possibly on another thread.
-  // The task does not access a bucket until all gradients of the bucket are ready. From this time
+  // The task does not access a bucket until all gradients of the bucket are ready. From then
   // until the end of the step, only the task accesses the bucket.
   task<> step(std::int64_t samples) {
     Communicator& comm = driver_->comm();

@@ -27,7 +27,8 @@ class random_bits {
 
   constexpr std::uint64_t next() { return mix(state_++, 0); }
 
-  /// Returns a number from 0 to `n - 1`, all with equal probability. `n` must not be 0.
+  /// Returns a random number from 0 to `n - 1`. All these numbers are equally probable. `n` must
+  /// not be 0.
   constexpr std::uint64_t below(std::uint64_t n) {
     // `bits % n` is uniform only if the number of possible values of `bits` is a multiple of `n`.
     // Therefore the loop rejects the `excess` largest 64-bit values.
@@ -37,7 +38,7 @@ class random_bits {
     return bits % n;
   }
 
-  /// Returns a number in [0, 1).
+  /// Returns a random number that is uniformly distributed in [0, 1).
   constexpr double unit() { return static_cast<double>(next() >> 11) * 0x1p-53; }
 
  private:

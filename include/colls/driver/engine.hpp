@@ -72,8 +72,8 @@ class engine : public std::enable_shared_from_this<engine> {
     /// `sync_wait`, the engine does not call this function.
     virtual void disarm() {}
     /// Wakes sleeping peers that have something to do, for example to read data from this rank.
-    /// The engine calls this function when a `sync_wait` returns, because it may take long until
-    /// the thread polls again.
+    /// The engine calls this function when a `sync_wait` returns, because the thread may not poll
+    /// again for a long time.
     virtual void wake_peers() {}
 
    protected:
@@ -121,8 +121,8 @@ class engine : public std::enable_shared_from_this<engine> {
   }
   timer sleep_until(time_point due) { return {*this, due}; }
 
-  /// Adds a source. If `polled` is false, the engine calls only the function `sweep` of the source.
-  /// The source then costs no time in polls.
+  /// Adds a source. If `polled` is false, the engine calls only the function `sweep` of the source,
+  /// so the source does not slow down polls.
   void add(source& transport, bool polled = true);
   void remove(source& transport);
 
@@ -222,9 +222,9 @@ class engine : public std::enable_shared_from_this<engine> {
     if (moved_while_asleep_) polls_before_sleep_ += idle_polls;
   }
 
-  /// Called after code outside of a poll may have posted completions. If the run queue has
-  /// something to do, posts a poll to the executor. Does nothing while a `sync_wait` drives the
-  /// engine.
+  /// Posts a poll to the executor if the run queue has something to do. Code that may have posted
+  /// completions outside of a poll must call this function. Does nothing while a `sync_wait` drives
+  /// the engine.
   void wake_driver() {
     if (!queue_.empty() || queue_.is_watching()) post_poll();
   }
@@ -272,8 +272,9 @@ class engine : public std::enable_shared_from_this<engine> {
   // last poll, and an operation whose message has arrived during that time must not time out.
   void sweep();
 
-  // Called by the engine's handlers that the executor runs. Polls until there is no more progress,
-  // and then arms the sources. If there still is progress after 64 polls, posts another poll.
+  // Polls until there is no more progress, and then arms the sources. If there still is progress
+  // after 64 polls, posts another poll. The handlers that the engine gives to the executor call
+  // this function.
   void poll_from_executor();
 
   // Runs the ready handlers of the io_context, including those of the program. Does nothing if the
@@ -307,8 +308,8 @@ class engine : public std::enable_shared_from_this<engine> {
   int watched_ = 0;
   int drivers_ = 0;
   unsigned spin_ = 0;
-  // The argument of `idle` at the last sleep during which there was progress. `idle` subtracts this
-  // number from its argument, so that the polls before that sleep do not count.
+  // The number of polls that `idle` no longer counts and therefore subtracts from its argument.
+  // These are the polls before the last sleep during which there was progress.
   unsigned polls_before_sleep_ = 0;
   bool moved_while_asleep_ = false;
   idle_policy idle_;

@@ -98,8 +98,8 @@ COLLS_ONCE void engine::watch(int descriptor, std::uint32_t events, watcher& han
 
 COLLS_ONCE void engine::unwatch(int descriptor, watcher& handler) {
   detail::fork_guard::remove(descriptor);
-  // The result is ignored. `watch` calls this function also if it could not add the descriptor, and
-  // in this case epoll_ctl fails.
+  // `watch` also calls this function if it could not add the descriptor. In this case epoll_ctl
+  // fails. Therefore the result is ignored.
   (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr);
   --watched_;
   for (int i = 0; i < in_batch_; ++i) {

@@ -19,7 +19,7 @@ namespace colls {
 class idle_policy {
  public:
   /// Constructs a policy. In each wait, the thread may yield until `max_yield` has passed since the
-  /// first call of `should_yield`. If `max_yield` is 0, the thread never yields.
+  /// first call of `should_yield` in that wait. If `max_yield` is 0, the thread never yields.
   explicit idle_policy(time_point max_yield = 0) : max_yield_(max_yield) {}
   time_point max_yield() const { return max_yield_; }
 

@@ -75,8 +75,8 @@ inline pid_t peer_process(int socket) {
   return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : 0;
 }
 
-/// Sends one byte, together with the descriptor `fd` unless `fd` is negative. Returns whether the
-/// byte was sent.
+/// Sends one byte. If `fd` is not negative, sends the descriptor `fd` together with the byte.
+/// Returns whether the byte was sent.
 inline bool send_descriptor(int socket, int fd) {
   const char mark = fd < 0 ? '-' : '+';
   return detail::send_bytes_with_descriptor(socket, &mark, 1, fd);

@@ -47,7 +47,7 @@ class communicator_table {
       entry->reason = std::make_shared<const failure>(communicator.reason());
     } catch (const std::bad_alloc&) {
       // The allocation has failed, so `reason` stays null. If a peer still sends a message for the
-      // communicator, this rank tells the peer only that it has closed the communicator.
+      // communicator, this rank can answer only that it has closed the communicator.
     }
   }
 
@@ -58,8 +58,8 @@ class communicator_table {
     }
     return nullptr;
   }
-  /// Returns the record of the communicator `id`, or null if this rank has not left such a
-  /// communicator.
+  /// Returns the `departed` record of the communicator `id`, or null if this rank has not left a
+  /// communicator with this id.
   const departed* find_departed(std::uint32_t id) const {
     const auto entry = first_not_below(id);
     return entry != departed_.end() && entry->id == id ? &*entry : nullptr;
@@ -100,8 +100,8 @@ class communicator_table {
     }
     return 0;
   }
-  /// Returns the reason that `abandon_ids` has recorded for the communicator `id`, or null if there
-  /// is none.
+  /// Returns the reason that `abandon_ids` has recorded for the communicator `id`, or null if it
+  /// has recorded no reason.
   const failure* find_abandoned(std::uint32_t id) const {
     for (const held_range& range : held_) {
       if (id - range.first < range.count) return range.reason.get();
@@ -118,7 +118,7 @@ class communicator_table {
       deaths_.push_back({rank, reason});
     } catch (const std::bad_alloc&) {
       // The allocation has failed, so the death is not recorded. An operation that needs the dead
-      // rank will report that the dead rank has left.
+      // rank will fail with an error that says that the dead rank has left the world.
     }
   }
   /// Returns the failure that describes the death of a member of the communicator, or null if no
@@ -130,10 +130,10 @@ class communicator_table {
     return nullptr;
   }
 
-  /// If this rank is still creating the communicator `id`, stores the report that this communicator
-  /// has failed. Otherwise ignores the report. The store sends every rank the reports about all
-  /// communicators, including those to which the rank does not belong. Keeps only the first report
-  /// about each communicator.
+  /// Called when a peer or the key-value store has reported that the communicator `id` has failed.
+  /// If this rank is still creating the communicator, stores the first such report. Ignores all
+  /// other reports, such as those about communicators to which this rank does not belong. The
+  /// key-value store reports the failures of all communicators to every rank.
   void store_early_failure(std::uint32_t id, const failure& reason) {
     const auto is_same = [&](const failure& known) { return known.communicator == id; };
     if (!is_to_come(id)) return;
@@ -165,7 +165,7 @@ class communicator_table {
   };
 
   bool is_to_come(std::uint32_t id) const {
-    // Id 0 belongs to the world communicator. A peer can connect to this rank and report that the
+    // Id 0 belongs to the world communicator and is never reserved. A peer can report that the
     // world has failed before this rank has added the world to the table.
     if (id == 0) return find_departed(0) == nullptr;
     return std::any_of(held_.begin(), held_.end(), [=](const held_range& range) {

@@ -105,8 +105,8 @@ class in_flight {
  private:
   static constexpr time_point patience = 30 * seconds;
   // The number of checks of an operation during one inactivity timeout. A sweep notices progress
-  // only when it checks the operation, so the measured time without progress can be too short by
-  // about one eighth of the timeout.
+  // only when it checks the operation, so it can measure a time without progress that is too short
+  // by about one eighth of the timeout.
   static constexpr time_point checks_per_timeout = 8;
   static constexpr time_point min_check_interval = milliseconds;
 
@@ -121,8 +121,8 @@ class in_flight {
     if (record.last_progress == never)
       return due_action::nothing;  // the call still waits behind other calls
     if (now - record.started >= record.announce_after) {
-      // Schedules the next announcement. One announcement is not enough, because the awaited ranks
-      // change: some late ranks enter the operation, and the operation then waits for other ranks.
+      // One announcement is not enough: when the ranks that got it have entered the operation, the
+      // operation may wait for other ranks. The next announcement is therefore scheduled here.
       const time_point age = now - record.started;
       record.announce_after = age + std::min(age, std::max(500 * milliseconds, age / 8));
       return due_action::announce;

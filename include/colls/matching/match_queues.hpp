@@ -173,13 +173,14 @@ class match_queues {
     return cleared_receives_.find_if(
         key, [=](const posted_receive& receive) { return receive.number == number; });
   }
-  /// Returns the oldest queued receive that has this key and belongs to a collective, or null if
-  /// there is none. The returned receive may be cleared or not.
+  /// Returns the oldest queued receive that has this key and belongs to a collective, whether or
+  /// not the receive is cleared. Returns null if there is no such receive.
   posted_receive* first(const message_key& key) const { return receives_.find(key); }
 
   // ---- messages
 
-  /// Queues a message for which no receive was posted.
+  /// Adds a message to the queues of unexpected messages. Called when no posted receive matches the
+  /// message.
   void add_unexpected(unexpected_message& message) {
     if (!message.key.is_point_to_point()) return unexpected_.push_back(message);
     p2p_unexpected_.make_room();
@@ -207,8 +208,8 @@ class match_queues {
     if (message != nullptr) dequeue(receive);
     return message;
   }
-  /// Returns the oldest unexpected message of a collective that has this key, or null if there is
-  /// none.
+  /// Returns the oldest unexpected message that has this key and belongs to a collective. Returns
+  /// null if there is no such message.
   unexpected_message* find_unexpected(const message_key& key) const {
     return unexpected_.find(key);
   }
@@ -217,7 +218,7 @@ class match_queues {
   /// Returns the number of unexpected messages.
   std::size_t unexpected_count() const { return unexpected_.size() + p2p_unexpected_.size(); }
   /// Calls `visitor(message)` for each unexpected message of a collective. `visitor` may remove
-  /// that message.
+  /// `message` from its queue.
   template <class Visitor>
   void for_each_unexpected(Visitor visitor) {
     unexpected_.for_each(visitor);

@@ -53,8 +53,8 @@ struct operation_record {
   std::int32_t destination = -1;      // the world rank to which a point-to-point send goes
   time_point next_check = 0;          // the time of the next check by a sweep
   std::size_t heap_index = 0;         // the index in the heap of `in_flight`, or 0 if absent
-  /// If set, the matcher calls this function when a point-to-point operation has timed out. If
-  /// null, the matcher revokes the communicator instead.
+  /// The function that the matcher calls when this operation has timed out. If the pointer is null,
+  /// the matcher revokes the communicator instead. For a collective, the pointer is always null.
   void (*expired)(operation_record& self, const failure& reason) = nullptr;
 
   operation_record* next = nullptr;  // the next younger operation of the rank
@@ -85,8 +85,8 @@ struct live_records {
   }
 };
 
-/// The state of a communicator on one rank: its members, its last calls, and the reason for its
-/// failure.
+/// The state of a communicator on one rank: its members, its most recent calls, and, if it has
+/// failed, the reason for the failure.
 class communicator_state {
  public:
   communicator_state(std::uint32_t id, int rank, int size,
@@ -111,8 +111,8 @@ class communicator_state {
     return -1;
   }
 
-  /// Returns the map of ranks to hosts. The first call builds the map by calling `host_of(rank)`
-  /// for each member, where `rank` is the world rank of the member.
+  /// Returns the map from the ranks of this communicator to their hosts. The first call builds the
+  /// map. To do so, it calls `host_of` with the world rank of each member.
   template <class HostOf>
   const node_map& nodes(const HostOf& host_of) {
     if (!nodes_) {
@@ -128,8 +128,8 @@ class communicator_state {
   /// Returns the sequence number that the next call will get. Sequence numbers start at 1.
   std::uint64_t next_sequence() const { return sequence_ + 1; }
   /// Assigns the next sequence number to a call with the fingerprint `call` and returns the number.
-  /// The communicator remembers the fingerprints of the last calls, so that this rank can check a
-  /// message of a call even after the call has completed on this rank.
+  /// The communicator remembers the fingerprints of its most recent calls, so that this rank can
+  /// check a message of a call even after the call has completed on this rank.
   std::uint64_t take_sequence(const fingerprint& call, std::uint64_t hash) {
     if (hash != last_hash_) begin_run(call, hash);
     return ++sequence_;
@@ -137,8 +137,8 @@ class communicator_state {
   std::uint64_t take_sequence(const fingerprint& call) {
     return take_sequence(call, hash_of(call));
   }
-  /// Returns the fingerprint of the call with this sequence number, or null if the call is not
-  /// remembered.
+  /// Returns the fingerprint of the call with this sequence number, or null if the communicator
+  /// does not remember this call.
   const fingerprint* recall(std::uint64_t sequence) const {
     const run* const found = find(sequence);
     return found != nullptr ? &found->call : nullptr;
@@ -160,8 +160,9 @@ class communicator_state {
         return false;
     }
   }
-  /// Searches the remembered calls that are older than the call `sequence`. Returns the sequence
-  /// number of the newest one for which `ends_after_all` returns true, or 0 if there is none.
+  /// Searches the remembered calls that are older than the call with the number `sequence`. Returns
+  /// the sequence number of the newest of them for which `ends_after_all` returns true. Returns 0
+  /// if there is no such call.
   std::uint64_t entered_by_all(std::uint64_t sequence) const {
     while (--sequence > 0) {
       const fingerprint* const call = recall(sequence);
@@ -170,8 +171,8 @@ class communicator_state {
     }
     return 0;
   }
-  /// Returns true if the call with this sequence number is remembered and no rank completes it
-  /// before all ranks have entered it.
+  /// Returns true if the communicator remembers the call with this sequence number, and this call
+  /// is a collective that no rank completes before all ranks have entered it.
   bool ends_after_all(std::uint64_t sequence) const {
     const fingerprint* const call = recall(sequence);
     return call != nullptr && ends_after_all(call->operation);

@@ -41,8 +41,9 @@ struct posted_receive : key_table_node {
   std::byte* data = nullptr;
   std::size_t size = 0;
   /// If `fold` is not null, the transport calls `fold(fold_context, offset, piece, size)` instead
-  /// of writing the message to `data`. The transport passes the message either in one piece or in
-  /// several pieces, in order, whose sizes are multiples of `granularity` bytes.
+  /// of writing the message to `data`. The transport passes the message to `fold` in one or several
+  /// pieces, in the order of their offsets. If there are several pieces, the size of each is a
+  /// multiple of `granularity` bytes.
   fold_function fold = nullptr;
   void* fold_context = nullptr;
   std::size_t granularity = 1;
@@ -55,8 +56,8 @@ struct posted_receive : key_table_node {
   bool queued = false;
   bool cleared = false;          // a CTS was sent for this receive
   std::uint64_t post_order = 0;  // the position in the order of point-to-point receives
-  /// The number of the RTS that this rank has answered with a CTS for this receive. The transport
-  /// sets this number for point-to-point receives only.
+  /// If the receive is cleared, the number of the RTS that this rank has answered with a CTS. The
+  /// transport sets this number for point-to-point receives only.
   std::uint64_t number = 0;
   bool was_any_source = false;  // the receive is cleared and was posted for any source
 
@@ -94,7 +95,8 @@ struct unexpected_message : key_table_node {
   std::size_t size = 0;
   std::uint64_t hash = 0;
   bool buffered = false;  // set by the transport: the bytes were copied, so the send has completed
-  /// Returns this object to its transport. Called when the message will never be received.
+  /// Gives this object back to its transport. The matcher calls this function if no receive will
+  /// take the message.
   virtual void drop() = 0;
 
  protected:

@@ -70,7 +70,7 @@ class stragglers {
   /// A rank that has not answered a query for this long counts as silent.
   static constexpr time_point patience = 50 * milliseconds;
 
-  /// A claim that one rank, the waiter, waits for messages of another rank.
+  /// A claim that one rank, the waiter, waits for messages from another rank.
   struct wait_claim {
     std::uint64_t sequence = 0;  // the collective in which the waiter waits, or 0 if in none
     time_point as_of = 0;
@@ -96,9 +96,9 @@ class stragglers {
   };
   /// What this rank knows about the participation of a peer in an operation. A `missing` peer has
   /// not entered the operation. A `silent` peer has entered the operation but does not answer
-  /// queries, and some rank waits for its messages. A `quiet` peer does not answer queries either.
-  /// It is not known to have entered the operation, but no rank is known to wait for its messages,
-  /// so it may have done its part.
+  /// queries, and some rank waits for its messages. A `quiet` peer does not answer queries either,
+  /// and it is unknown whether it has entered the operation. No rank is known to wait for messages
+  /// from a `quiet` peer, so this peer may even have completed the operation.
   enum class standing : std::uint8_t { unknown, entered, missing, quiet, silent };
   /// The result of `judge`: a collective in which ranks wait, and the ranks that are late for it.
   struct verdict {
@@ -127,8 +127,8 @@ class stragglers {
     for (auto& [rank, entry] : entries_) visitor(rank, entry);
   }
 
-  /// Records that this rank queries `rank`. `awaited` tells whether this rank waits for messages of
-  /// `rank`.
+  /// Records that this rank queries `rank`. `awaited` tells whether this rank waits for messages
+  /// from `rank`.
   void query(int rank, bool awaited, time_point now) {
     peer_entry& entry = entries_[rank];
     entry.queried = true;
@@ -166,8 +166,8 @@ class stragglers {
         result.push_back(rank);
     }
     for (const int rank : result) query(rank, false, now);
-    // A rank on a busy machine may need more time than `patience` to answer, so the round of
-    // queries lasts longer.
+    // A rank on a busy machine may need more time than `patience` to answer, so this round of
+    // queries lasts five times as long.
     if (!result.empty()) begin_query_round(now, 5 * patience);
     return result;
   }
@@ -185,8 +185,8 @@ class stragglers {
       return each.second.queried && each.second.query_time >= round_start_;
     });
   }
-  /// Returns true if this rank has logged in the last 30 s that a point-to-point operation of its
-  /// own waits for `rank`.
+  /// Returns true if, within the last 30 s, this rank has written a log entry that says that one of
+  /// its point-to-point operations waits for `rank`.
   bool is_logged(int rank, time_point now) const {
     const peer_entry* const entry = find(rank);
     return entry != nullptr && entry->last_logged != never &&
@@ -208,8 +208,8 @@ class stragglers {
     entry.query_time = 0;
     changed_ = true;
   }
-  /// Stores `state`, the state of a third rank, which `peer` has reported. `waits_in` is the
-  /// sequence number of the collective in which `peer` waits, or 0 if `peer` waits in none.
+  /// Stores `state`, which is the state of a third rank as reported by `peer`. `waits_in` is the
+  /// sequence number of the collective in which `peer` waits, or 0 if there is no such collective.
   void record_third_party_report(int peer, std::uint64_t waits_in, const rank_state& state,
                                  time_point now) {
     peer_entry& entry = entries_[state.rank];
@@ -255,9 +255,10 @@ class stragglers {
     return entry.known.answers != 0 ? standing::missing : standing::unknown;
   }
   /// Returns the ranks that are late for the oldest collective in which any rank is known to wait.
-  /// If ranks are missing, the missing ranks and, in some cases, the quiet ranks count as late. If
-  /// no rank is missing, the silent ranks count as late. The culprit is the lowest late rank, or -1
-  /// if no rank is known to be late.
+  /// If any rank is missing, the missing ranks count as late. The quiet ranks then also count as
+  /// late, but only if it is certain that they have not completed the collective. If no rank is
+  /// missing, the silent ranks count as late. `verdict::culprit` is the lowest of the late ranks.
+  /// It is -1 if no rank is known to be late.
   verdict judge(time_point now) const {
     verdict result;
     result.sequence = oldest_sequence(now);
@@ -349,8 +350,8 @@ class stragglers {
 
  private:
   // Records `now` as the time of the first unanswered query to the peer. Does nothing if an earlier
-  // query is unanswered. If other ranks have already reported the peer as silent, uses the time of
-  // that information instead of `now`, so that the peer counts as silent until it answers.
+  // query is unanswered. If other ranks have already reported that the peer is silent, records the
+  // time `as_of` of that report instead of `now`. The peer then counts as silent until it answers.
   static void wait_for_answer(peer_entry& entry, time_point now) {
     if (entry.query_time == 0) entry.query_time = is_silent(entry, now) ? entry.as_of : now;
   }
@@ -367,9 +368,9 @@ class stragglers {
     return is_fresh(std::max({entry.last_named, entry.last_heard, entry.as_of}), now);
   }
 
-  // Returns true if `claim` says that `rank` waits in the collective `sequence` and is still valid.
-  // An old claim is not valid. If `rank` has become silent, the claim is not valid either, because
-  // `rank` may have received its messages since its last report.
+  // Returns true if `claim` is still valid and says that `rank` waits in the collective `sequence`.
+  // An old claim is not valid. If `rank` has become silent, the claim is not valid either: after
+  // its last report, `rank` may have received the messages that it waited for.
   bool still_waits(int rank, const wait_claim& claim, std::uint64_t sequence,
                    time_point now) const {
     const peer_entry* const known_entry = find(rank);

@@ -27,10 +27,10 @@ namespace colls {
 /// messages about failures and late ranks.
 class failure_hooks {
  public:
-  /// Called when `communicator` has been revoked. Completes its sends with `reason`, and also its
-  /// receives for which only part of a message has arrived. Sends `reason` to all connected peers
-  /// except `reporter`, the rank that reported the failure. `reporter` is -1 if this rank detected
-  /// the failure itself.
+  /// Called when `communicator` has been revoked. Fails its sends with `reason`. Also fails each of
+  /// its receives for which only a part of the message has arrived. Sends `reason` to all connected
+  /// peers except `reporter`, the rank that reported the failure. `reporter` is -1 if this rank
+  /// detected the failure itself.
   virtual void revoked(communicator_state& communicator, const failure& reason, int reporter) = 0;
   /// Sends to `peer` an announcement of `record`, an operation that has waited for a long time. The
   /// announcement contains the report `known`. Opens a connection if there is none. `peer` answers
@@ -39,20 +39,20 @@ class failure_hooks {
   /// Sends the report `known` to `peer` without an announcement, so `peer` sends no report in
   /// return. This rank must be connected to `peer`.
   virtual void report(int peer, std::uint32_t communicator, const state_report& known) = 0;
-  /// Sends the fingerprint of the local call `sequence` to `peer`, which has sent a message of a
-  /// different call under the same number. `peer` compares that fingerprint with its own.
+  /// Sends the fingerprint of the local call with the number `sequence` to `peer`. `peer` has sent
+  /// a message of a different call with the same number. It compares the fingerprint with its own.
   virtual void dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
                        const fingerprint& local_call) = 0;
   /// Called when `peer` waits for this rank in a communicator that this rank has left or that has
   /// failed on this rank. Sends `reason` to `peer`.
   virtual void refuse(int peer, const failure& reason) = 0;
-  /// Appends to `ranks` the ranks for which the operation waits although it has posted no receive
-  /// from them, such as the destinations of its pending sends.
+  /// Appends to `ranks` the ranks that the operation waits for although it has not posted a receive
+  /// from them. Such ranks are, for example, the destinations of its pending sends.
   virtual void add_awaited(const operation_record& record, std::vector<int>& ranks) {
     (void)record, (void)ranks;
   }
-  /// Appends to `ranks` each rank whose message to a receive of this operation has arrived only in
-  /// part so far.
+  /// Appends to `ranks` each rank from which a receive of this operation has so far got only a part
+  /// of a message.
   virtual void add_senders(const operation_record& record, std::vector<int>& ranks) {
     (void)record, (void)ranks;
   }
@@ -64,8 +64,8 @@ class failure_hooks {
   /// Tries to open a connection to `peer` for control messages. Does not report an error if no
   /// connection is possible.
   virtual void open_connection(int peer) { (void)peer; }
-  /// Returns the number of the newest collective of `communicator` for which a message of `peer`
-  /// has arrived, or 0 if there is none.
+  /// Returns the sequence number of the newest collective of `communicator` for which a message
+  /// from `peer` has arrived, or 0 if there is no such collective.
   virtual std::uint64_t newest_sequence_from(int peer, std::uint32_t communicator) {
     (void)peer, (void)communicator;
     return 0;
@@ -89,8 +89,8 @@ inline message_key announcement(int source, const operation_record& record) {
           record.hash != 0 ? std::uint16_t{0} : message_key::point_to_point};
 }
 
-/// Returns a failure that says that the rank `peer` has left. A rank leaves when it closes its
-/// world. An operation that still waits for this rank fails with this failure.
+/// Returns a failure that says that the rank `peer` has left the world, that is, that `peer` has
+/// closed its world communicator. An operation that still waits for `peer` fails with this failure.
 failure peer_left_failure(int peer);
 
 /// The matcher of one rank. It matches messages with receives. It checks that a message and its
@@ -124,19 +124,19 @@ class tag_matcher : public match_queues {
   /// the store reported the failure, `reporter` is this rank.
   void revoke(communicator_state& communicator, failure reason, int reporter = -1);
 
-  /// Revokes the communicator `id`. Called when `reporter` has reported the failure of this
-  /// communicator. If this rank is still creating the communicator, revokes it as soon as it has
-  /// been created.
+  /// Called when `reporter` has reported that the communicator `id` has failed. Revokes this
+  /// communicator. If this rank is still creating the communicator, stores the report, and `add`
+  /// will revoke the communicator.
   void revoke(std::uint32_t id, const reported_failure& report, int reporter);
 
   /// Called when the rank `peer` has died. Revokes all communicators that contain `peer`, except
-  /// those that are being closed. If this rank still creates a communicator that contains `peer`,
-  /// `add` revokes that communicator. Communicators without `peer` stay usable.
+  /// those that are being closed. If this rank is still creating a communicator that contains
+  /// `peer`, `add` will revoke that communicator. Communicators without `peer` stay usable.
   void peer_died(int peer, const failure& reason, int reporter = -1);
 
-  /// Called when the operation `record` still waits for `peer`, but `peer` has left. Revokes the
-  /// communicator of the operation. Returns the error with which the caller must complete the
-  /// operation.
+  /// Called when the operation `record` still waits for `peer`, but `peer` has left the world.
+  /// Revokes the communicator of the operation. Returns the error with which the caller must
+  /// complete the operation.
   std::error_code peer_left(int peer, const operation_record& record);
 
   /// Calls `visitor` for each failed communicator that contains `peer`. When a connection to `peer`
@@ -167,8 +167,9 @@ class tag_matcher : public match_queues {
     return check(receive.key, receive.size, *receive.record, size, hash);
   }
   /// Checks whether a message of a collective belongs to the same call as the operation `record`
-  /// and has a length of `expected` bytes. If not, returns `errc::mismatch` and either begins a
-  /// dispute (different call) or revokes the communicator (different length).
+  /// and has a length of `expected` bytes. If the message belongs to a different call, begins a
+  /// dispute. If it has a different length, revokes the communicator. In both cases, returns
+  /// `errc::mismatch`.
   std::error_code check(const message_key& key, std::size_t expected,
                         const operation_record& record, std::size_t size, std::uint64_t hash) {
     if (hash == record.hash && size == expected) return {};
@@ -237,7 +238,7 @@ class tag_matcher : public match_queues {
   /// Returns the report that this rank sends to its peers about the communicator. The report
   /// contains the state of this rank and the states of the ranks that this rank knows to be late.
   state_report make_report(std::uint32_t communicator, time_point now);
-  /// Stores the states that a report of `peer` contains. Returns false if the report is malformed.
+  /// Stores the states in a report from `peer`. Returns false if the report is malformed.
   bool receive_report(int peer, std::uint32_t communicator, const state_report& report,
                       time_point now);
   /// Called when a connection to `peer` has opened. For each communicator that contains `peer`,
@@ -340,9 +341,10 @@ class tag_matcher : public match_queues {
   void spread_reports(time_point now);
   // Sends the report `known` to each rank that this rank queries and to which it is connected.
   void report_to_queried(stragglers& table, const state_report& known);
-  // Called when the operation has ended on this rank. Reports this to the ranks that this rank
-  // queries. Without the report they might assume that this rank still waits in the operation,
-  // because a rank does not answer queries while it computes between two calls.
+  // Called when the operation has ended on this rank. Reports the end to the ranks that this rank
+  // queries. Without this report, those ranks might assume that this rank still waits in the
+  // operation. Their queries would not help, because a rank does not answer queries while it
+  // computes between two calls.
   void report_end(const operation_record& record);
 
   /// What this rank knows about the rank that is late for an operation.
@@ -351,10 +353,10 @@ class tag_matcher : public match_queues {
     int waited_for = -1;    // a rank that the operation waits for, or -1 if none is known
     detail::line sentence;  // says which rank is late and what that rank does
   };
-  // Returns whether `record` is a send or a receive with one peer and this rank has sent an
-  // announcement to that peer within the last 20 ms. Returns false for a send_recv. `sweep` then
-  // does not announce `record`. This limits the number of announcements when very many sends and
-  // receives wait for one peer.
+  // Returns true if `record` is a send or a receive and this rank has sent an announcement to its
+  // peer within the last 20 ms. In this case `sweep` does not announce `record`. This limits the
+  // number of announcements when very many sends and receives wait for the same peer. Returns false
+  // for a send_recv, which may have two peers.
   bool is_recently_announced(const operation_record& record, time_point now);
   late_rank_info find_late_rank(const operation_record& record, time_point now);
   void describe_late_peer(late_rank_info& info, const operation_record& record, time_point now);

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// tag_matcher.ipp: the functions of tag_matcher that handle failures, disputes and late ranks. In a
-// dispute, two ranks that made different calls under the same number compare these calls.
+// tag_matcher.ipp: the functions of tag_matcher that handle failures, disputes and late ranks. A
+// dispute begins when a rank finds out that another rank made a different call with the same
+// sequence number.
 
 #include <colls/base/compiler.hpp>
 #include <colls/matching/tag_matcher.hpp>
@@ -325,8 +326,8 @@ COLLS_ONCE bool tag_matcher::receive_report(int peer, std::uint32_t id, const st
         table->record_third_party_report(peer, self.waits_in, report.others[i], now);
     }
   } catch (const std::bad_alloc&) {
-    // If memory runs out, this rank ignores the rest of the report. It then only knows less about
-    // the late ranks.
+    // If memory runs out, this rank ignores the rest of the report. The only effect is that this
+    // rank has less information about the late ranks.
   }
   return true;
 }
@@ -435,9 +436,9 @@ COLLS_ONCE void tag_matcher::spread_reports(time_point now) {
 namespace detail {
 
 /// Appends to `text` what this rank knows about the current call of a late rank. `missed_sequence`
-/// is the number of the collective that the late rank has not entered, or 0 if the late rank has
-/// not sent or received a point-to-point message. `is_quiet` is true if the late rank does not
-/// answer and may have entered the collective.
+/// is the number of the collective for which the rank is late, or 0 if the rank is late for a
+/// point-to-point operation. `is_quiet` is true if the late rank does not answer and may have
+/// entered the collective.
 inline void add_position(line& text, const communicator_state& comm,
                          const stragglers::peer_entry& late, std::uint64_t missed_sequence,
                          bool is_quiet, time_point now) {
@@ -585,7 +586,7 @@ COLLS_ONCE void tag_matcher::log_late_ranks(operation_record& record, time_point
   if (!is_first) calls_.check_at(record, now + 1 * seconds);
   record.is_reported_late = is_first && !requery_stragglers(record, now);
   if (!record.is_reported_late || comm.failed()) return;
-  // All point-to-point operations that wait for one peer share a log entry.
+  // All point-to-point operations that wait for the same peer share one log entry.
   const int peer = is_point_to_point ? detail::peer_of(record) : -1;
   const stragglers* const known = stragglers_on(comm.id());
   if (is_point_to_point && known != nullptr && known->is_logged(peer, now)) return;

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// cross_memory_attach: reads the private memory of another process by process_vm_readv
-// (cross-memory attach, CMA).
+// cross_memory_attach: reads the private memory of another process with the system call
+// process_vm_readv. This method is called cross-memory attach (CMA).
 
 #include <colls/base/buffer.hpp>
 #include <colls/base/clock.hpp>

@@ -75,8 +75,8 @@ inline bool is_own_user(int socket) {
 }
 
 /// Sends `size` bytes without blocking. If `fd` is not negative, also sends the descriptor `fd`.
-/// Returns true if all bytes were sent. The first message on a connection is never sent in part if
-/// it is short, because it then fits in the socket buffer.
+/// Returns true if all bytes were sent. A short message that is the first on its connection is
+/// either sent completely or not at all, because the empty socket buffer has room for it.
 inline bool send_bytes_with_descriptor(int socket, const void* bytes, std::size_t size, int fd) {
   iovec part{const_cast<void*>(bytes), size};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -98,8 +98,8 @@ inline bool send_bytes_with_descriptor(int socket, const void* bytes, std::size_
 }
 
 /// Receives up to `size` bytes without blocking. If the peer has sent a descriptor with the bytes,
-/// stores the descriptor in `received`. Returns the number of bytes received, 0 if the peer has
-/// closed the connection, or -1 after an error, which is then in errno.
+/// stores the descriptor in `received`. Returns the number of bytes received, or 0 if the peer has
+/// closed the connection. After an error, returns -1, and errno contains the error.
 inline ssize_t receive_bytes_with_descriptor(int socket, void* bytes, std::size_t size,
                                              descriptor& received) {
   iovec part{bytes, size};

@@ -42,8 +42,8 @@ class fork_guard {
     registry.sockets.push_back(socket);
   }
   /// Registers a range of memory that consists of one or several complete mappings. A forked child
-  /// does not inherit these mappings, so that it cannot access the shared memory even before the
-  /// fork handler maps private memory at the same addresses. Returns an error if `madvise` fails.
+  /// does not inherit these mappings, so it cannot access the shared memory even before the fork
+  /// handler has mapped private memory at the same addresses. Returns an error if `madvise` fails.
   static std::error_code add(std::byte* memory, std::size_t size) {
     state& registry = instance();
     const std::lock_guard lock(registry.guard);
@@ -67,8 +67,8 @@ class fork_guard {
   }
   /// Returns the number of forks between the process that created the registry and this process.
   /// The number is 0 in the process that created the registry, 1 in its children, and 2 in their
-  /// children. If an object stores the number, a process that finds a different number can tell
-  /// that its copy of the object was made by a fork.
+  /// children. An object can store the result of this function when it is created. If the function
+  /// later returns a different number, this process has got its copy of the object through a fork.
   static unsigned forks() { return instance().forks; }
 
  private:

@@ -18,7 +18,7 @@ void expand_log_file(const char* pattern, const char* rank, char* path, std::siz
 /// opens the file.
 void write_to_log_file(const char* lines, std::size_t size) noexcept;
 
-/// Its initialisation, before `main`, makes the log use `write_to_log_file`.
+/// A variable whose initialisation, before `main`, makes the log use `write_to_log_file`.
 inline const bool log_writer_is_installed = [] {
   installed_log_writer = &write_to_log_file;
   return true;

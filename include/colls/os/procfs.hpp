@@ -71,8 +71,8 @@ inline std::uint64_t stat_field(long pid, int number) {
 }
 
 /// Returns whether a signal or a debugger has stopped the process `pid`. A stopped process does
-/// nothing until it is continued. Returns `std::nullopt` if this process cannot see the process.
-/// Allocates no memory.
+/// nothing until it is continued. Returns `std::nullopt` if the state of the process cannot be
+/// read. Allocates no memory.
 inline std::optional<bool> is_stopped(std::int64_t pid) {
   char text[512];
   std::snprintf(text, sizeof text, "/proc/%lld/stat", static_cast<long long>(pid));

@@ -12,8 +12,8 @@
 
 namespace colls {
 
-/// A log that writes at most one warning every `period_s` seconds and suppresses all others. After
-/// warnings have been suppressed, the next warning that the log writes says how many they were.
+/// A log that writes at most one warning every `period_s` seconds and suppresses all others. If
+/// warnings have been suppressed, the next warning that the log writes tells their number.
 class rate_limited_log {
  public:
   explicit constexpr rate_limited_log(std::int64_t period_s = 10) : period_s_(period_s) {}

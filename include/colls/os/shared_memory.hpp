@@ -66,8 +66,8 @@ class segment {
     return {};
   }
 
-  /// Copies `max_page_size` bytes from `data` to the given offset in the segment. Returns false if
-  /// the system cannot write all of these bytes, for example because there is no free memory.
+  /// Copies `max_page_size` bytes from `data` to `offset` in the segment. Returns false if the
+  /// system cannot write all of these bytes, for example because there is no free memory.
   bool write(std::size_t offset, const std::byte* data) const {
     for (std::size_t done = 0; done < max_page_size;) {
       const ssize_t count =

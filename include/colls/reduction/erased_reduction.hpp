@@ -39,7 +39,7 @@ struct any_op {
 
 // These constants let every erased operation pass the checks at compile time, including the check
 // that an operation is commutative. Whether an erased operation is in fact commutative is known
-// only at run time. The code that selects an algorithm checks it then.
+// only at run time. The code that selects an algorithm checks it at run time.
 template <>
 inline constexpr bool detail::combines<any_op, any_element> = true;
 template <>
@@ -114,12 +114,14 @@ struct reduction {
   void (*finish)(const void* state, void* storage_out, const void* accumulate_in, std::size_t n,
                  int ranks);
 
-  /// Launches a kernel that prepares, combines and finishes up to 8 inputs in the user's element
-  /// type. The kernel runs on the current device of the calling thread. The pointer is null if the
-  /// CPU or a library such as NCCL performs the reduction.
+  /// Launches a kernel that performs the reduction described by `pass`. The reduction has at most 8
+  /// inputs, and their elements have the user's element type. The kernel runs on the current device
+  /// of the calling thread. This function pointer is null if the CPU or a library such as NCCL
+  /// performs the reduction.
   void (*run_on_device)(const void* state, const device_pass& pass) = nullptr;
-  /// Launches this rank's kernel of an all_reduce in which each rank runs a kernel on its own
-  /// device and the kernels wait for each other. The pointer is null if there is no such kernel.
+  /// Launches this rank's kernel for the all_reduce described by `shot`. Each rank runs such a
+  /// kernel on its own device, and the kernels wait for each other. This function pointer is null
+  /// if there is no such kernel.
   void (*run_one_shot_on_device)(const void* state, const device_one_shot& shot) = nullptr;
 
   /// Returns whether the elements of the user's buffer are combined as they are, without `prepare`

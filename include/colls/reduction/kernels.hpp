@@ -44,7 +44,7 @@
 
 namespace colls::detail {
 
-/// Reads and writes elements of any alignment, such as those of packed buffers.
+/// Functions that read and write elements of any alignment, such as those of packed buffers.
 struct packed_elements {
   template <class T>
   [[gnu::always_inline]] static inline T get(const void* data, std::size_t i) {
@@ -67,10 +67,10 @@ struct packed_elements {
   }
 };
 
-/// Reads and writes aligned elements, and does so faster than `packed_elements` if an element is a
-/// small struct. In `packed_elements`, the compiler loads such a struct as one integer. The load
-/// stalls if the members of the struct were stored one by one shortly before, because the processor
-/// cannot forward several stores to one load.
+/// Functions that read and write aligned elements. If an element is a small struct, they are faster
+/// than those of `packed_elements`, for which the compiler loads such a struct as one integer. This
+/// load stalls if the members of the struct were stored one by one shortly before, because the
+/// processor cannot forward several stores to one load.
 struct aligned_elements {
   template <class T>
   [[gnu::always_inline]] static inline const T& get(const void* data, std::size_t i) {
@@ -188,7 +188,7 @@ struct combine_loop {
           return fold_loop<T, Compute, Op>::pair(op, out, nullptr, parts, 2);
         }
         const void* const both[] = {left, right};
-        // Inlined, so that the compiler sees that there are two inputs.
+        // `run` is always inlined, so the compiler knows that there are exactly two inputs.
         fold_loop<T, Compute, Op>::template run<Set>(state, out, nullptr, both, 2, count);
       } else if constexpr (vector) {
         vector_loop(head<T>(out, count), count, combine);

@@ -18,15 +18,16 @@ enum class isa : std::uint8_t { basic, avx2, avx512, avx512_vnni, avx512_fp16 };
 
 /// 1 if loops can use the dot product instruction of `avx512_vnni`, and 0 otherwise. The loops use
 /// this instruction through inline assembly in `brain16_sum::to_nearest`. The value is 0 with
-/// clang, because clang accepts the operands of this instruction only in functions that are
-/// declared for `avx512_vnni`. The function `to_nearest` is not.
+/// clang. The reason is that clang accepts the operands of this instruction only in functions that
+/// are declared for `avx512_vnni`, and `to_nearest` is not such a function.
 #if defined(__x86_64__) && !defined(__clang__)
 #define COLLS_DETAIL_DOT_PRODUCT 1
 #else
 #define COLLS_DETAIL_DOT_PRODUCT 0
 #endif
 
-/// The widest instruction set used by loops that add or multiply elements of type T in type float.
+/// The widest instruction set for loops that add or multiply elements of type T and compute in
+/// float.
 template <class T>
 inline constexpr isa widest_for = isa::avx512;
 template <>
@@ -35,9 +36,9 @@ inline constexpr isa widest_for<bfloat16> =
 template <>
 inline constexpr isa widest_for<float16> = isa::avx512_fp16;
 
-/// The time at which a loop that computes in float rounds to the element type. With `each_step`, it
-/// rounds after each operation, as if it combined the inputs two at a time. With `at_end`, it
-/// rounds once, after the last operation.
+/// The point at which a loop that computes in float rounds to the element type. With `each_step`,
+/// the loop rounds after each operation. The result is then equal to that of a series of loops with
+/// two inputs each. With `at_end`, the loop rounds only once, after the last operation.
 enum class rounding : std::uint8_t { each_step, at_end };
 
 template <class Lane, std::size_t Size>
@@ -81,8 +82,9 @@ template <class Op, class Numbers>
 // first input, `add` combines the partial result with another input, and `store` writes the partial
 // result to memory. `round` has the same effect as storing the partial result and loading it again.
 
-/// A partial result for numbers that are combined in their own type. Sums of integers use unsigned
-/// lanes (elements of vectors), because unsigned integers wrap around on overflow.
+/// A partial result for numbers that are combined in their own type and not in a wider type. Sums
+/// of integers use unsigned lanes (elements of vectors), because unsigned integers wrap around on
+/// overflow.
 template <class Lane, std::size_t Size>
 struct plain_sum {
   static constexpr std::size_t size = Size;
@@ -143,8 +145,9 @@ struct brain16_sum {
 
  private:
   /// Rounds each float in `bits` to the nearest bfloat16 by adding at most 0x8000 to its bits. The
-  /// upper half of each word is then the bfloat16. A NaN stays a NaN, because the addition does not
-  /// change its upper half: the lower half of a NaN is zero, as is the lower half of every input.
+  /// upper half of each word is then the bfloat16. A NaN remains a NaN. It comes from an input or
+  /// from an invalid operation, and in both cases its lower half is zero. The addition therefore
+  /// does not change its upper half.
   [[gnu::always_inline]] static void to_nearest(words& bits) {
     if constexpr (Set == isa::avx512_vnni) {
 #if COLLS_DETAIL_DOT_PRODUCT
@@ -363,8 +366,8 @@ template <class Sum, std::size_t Size>
   requires(Size == Sum::size)
 struct line_sum<Sum, Size> : Sum {};
 
-/// Returns whether vector registers of the instruction set `Set` can combine elements of type `T`
-/// in the type `Compute`.
+/// Returns whether a loop for the instruction set `Set` can combine elements of type `T` in vector
+/// registers. `Compute` is the type in which the loop computes.
 template <class T, class Compute, class Op, isa Set>
 constexpr bool fits_registers() {
   if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, long double> || !number<T>) {
@@ -439,8 +442,8 @@ template <class Sum, class Op, rounding Rounding>
 }
 
 /// Combines the Sum::size bytes at `offset` of all parts, but stores only the bytes from `first` to
-/// `end`. No other call may combine and store the bytes from `first` to `end`. If `out` was one of
-/// the parts, that call would read the result of this call as an input.
+/// `end`. No other call may store these bytes. If `out` is one of the parts, the later one of two
+/// such calls would read the result of the earlier one as an input.
 template <class Sum, class Op, rounding Rounding>
 [[gnu::always_inline]] inline void add_edge(void* out, void* second, const void* const* parts,
                                             std::size_t count, std::size_t offset,

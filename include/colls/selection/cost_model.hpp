@@ -378,7 +378,7 @@ class cost_model : detail::loggp_trees {
         if (has_windows()) {
           phase sum = descriptor_exchange() + window_access_by_all(2 * n_);
           // All ranks write to every buffer, so a rank that reads a buffer gets many cache lines
-          // from the caches of other cores. The factor `p_ / 2` stands for the cost of this.
+          // from the caches of other cores. The factor `p_ / 2` models the cost of these transfers.
           sum.window_bytes = sum.window_bytes * p_ / 2;
           ++sum.time_slices;
           return sum;

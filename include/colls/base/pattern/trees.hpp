@@ -31,9 +31,9 @@ class knomial_tree {
 
   constexpr knomial_tree(int rank, int size, int root, int radix)
       : relative(shifted_rank(rank, -root, size)), size_(size), root_(root), radix_(radix) {
-    // The loop sets `unit` to the place value of the lowest non-zero digit of `relative`. On the
-    // root, which has no such digit, `unit` ends at `size` or above. A child of this rank has the
-    // digits of this rank, except that one digit at a place below `unit` is not 0.
+    // The loop sets `unit` to the place value of the lowest non-zero digit of `relative`. The root
+    // has no such digit, so the loop ends with `unit >= size`. A child of this rank has the digits
+    // of this rank, except that one digit at a place below `unit` is not 0.
     std::int64_t unit = 1;
     while (unit < size && relative / unit % radix == 0) unit *= radix;
     if (relative != 0) {
@@ -69,9 +69,9 @@ class knomial_tree {
 };
 
 /// A node of a binary tree of ranks. The members are the ranks of the parent, the left child and
-/// the right child. A member is -1 if that node does not exist. A reduction with the
-/// operation (+) computes left (+) own (+) right at each node. In the trees of `chain_to_root` and
-/// `double_tree`, it therefore combines the inputs in circular rank order.
+/// the right child. A member is -1 if there is no such node. A reduction with the operation (+)
+/// computes left (+) own (+) right at each node. In the trees of `chain_to_root` and `double_tree`,
+/// such a reduction therefore combines the inputs in circular rank order.
 struct in_order_node {
   int parent;
   int left;

@@ -17,8 +17,8 @@ class completion_barriers;
 /// arriver releases it.
 class completion_barrier {
  public:
-  /// Prepares the arrival of a rank at a barrier. The rank arrives when `start` is called. `data`
-  /// is a pointer for the last arriver, which gets it from `for_each_other`.
+  /// Prepares the arrival of a rank at a barrier. The rank arrives when `start` is called. The last
+  /// arriver can then get the pointer `data` of this rank through `for_each_other`.
   completion_barrier(completion_barriers& barriers, tag_matcher& matcher, std::uint16_t lane,
                      void* data, operation_record& record)
       : barriers_(barriers),

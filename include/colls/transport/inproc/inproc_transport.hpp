@@ -102,8 +102,8 @@ class inproc_transport final : failure_hooks {
     return {*this, source, bytes, record};
   }
   /// Returns an operation by which this rank arrives at a barrier of all ranks of the communicator.
-  /// Each lane (concurrent part) of the call has a barrier of its own. `data` is a pointer for the
-  /// rank that arrives last.
+  /// Each lane (concurrent part) of the call has a barrier of its own. The rank that arrives last
+  /// can get the pointer `data` through `completion_barrier::for_each_other`.
   inline inproc::completion_barrier arrive(std::uint16_t lane, void* data,
                                            operation_record& record);
 
@@ -227,8 +227,8 @@ inline bool inproc_transport::start(send_operation& send) {
   }
   if (!peer.matcher_.inspect(send.key, send.hash)) {
     // When `inspect` refuses a message, it normally revokes the communicator on this rank as well.
-    // It does not do so if the peer has left the communicator but had entered this collective
-    // before. The send then fails with `errc::mismatch`.
+    // There is one exception: the peer has entered this collective and has then left the
+    // communicator. In that case, the send fails with `errc::mismatch`.
     send.ec_ = send.record_.communicator->failed() ? send.record_.communicator->reason().code
                                                    : errc::mismatch;
     return true;

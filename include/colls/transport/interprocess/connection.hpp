@@ -294,9 +294,10 @@ class connection final : public engine::watcher {
   /// Returns whether frames go through shared memory. In that case, epoll does not report arriving
   /// frames.
   bool uses_shared_memory() const { return ring_ != nullptr; }
-  /// Wakes the peer if the peer sleeps and this rank has written a frame to the ring buffer, or
-  /// released space in it, since the last call. The check needs a memory fence, which is slow. This
-  /// rank therefore calls this function once after several reads and writes, not after each one.
+  /// Wakes the peer if it sleeps and this rank has used the ring buffer since the previous call of
+  /// this function, that is, written a frame or released space. The check needs a memory fence,
+  /// which is slow. This rank therefore calls this function only once after several reads and
+  /// writes.
   void wake_peer() {
     if (is_open() && ring_->take_wake_request()) {
       // An error does not matter here. Either the peer has closed the connection, or the socket is
@@ -304,9 +305,9 @@ class connection final : public engine::watcher {
       (void)::send(socket_.get(), "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
   }
-  /// Prepares this connection for a sleep of this thread. Asks the peer to wake this thread, writes
-  /// queued frames, and wakes the peer if necessary. Returns false if a frame has arrived or was
-  /// written. This thread must then not sleep.
+  /// Called before this thread sleeps. Asks the peer to wake this thread, writes queued frames, and
+  /// wakes the peer if necessary. Returns false if a frame has arrived or was written. This thread
+  /// must not sleep in that case.
   bool arm() {
     if (!is_open()) return true;
     const bool nothing_arrived = ring_->request_wake();
@@ -469,10 +470,11 @@ class connection final : public engine::watcher {
   void handle_end_of_file();
 
   // Called when a read of the socket shows that the connection has ended. Returns whether this rank
-  // should first read a report from the store. The report may contain the reason why the peer has
-  // failed. This rank may not know the reason, because the last frames of the peer may be lost. If
-  // the function returns true, the caller does nothing, and the next read shows the end of the
-  // connection again. The function returns true for at most 100 ms.
+  // should read a report from the store before it handles the end of the connection. The report may
+  // contain the reason why the peer has failed. This rank may not know the reason yet, because the
+  // last frames of the peer may be lost. If the function returns true, the caller does nothing, and
+  // the next read shows the end of the connection again. The function returns true for at most
+  // 100 ms.
   bool awaits_explanation();
 
   engine& engine_;

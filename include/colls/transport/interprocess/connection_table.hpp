@@ -65,9 +65,9 @@ class connection_table {
       to_flush_.push_back(&conn);
     }
   }
-  /// Reads from and writes to the connections as much as possible. Returns whether any bytes moved.
-  /// `receives` holds the posted receives of this rank. Some operations wait for messages for which
-  /// they have posted no receive. `add_awaited(add)` must call `add(connection)` for each
+  /// Reads from and writes to the connections as much as possible. Returns whether there was any
+  /// progress. `receives` holds the posted receives of this rank. Some operations wait for messages
+  /// for which they have posted no receive. `add_awaited(add)` must call `add(connection)` for each
   /// connection on which this rank waits for such a message.
   template <class AddAwaited>
   bool poll(match_queues& receives, const AddAwaited& add_awaited) {
@@ -81,11 +81,11 @@ class connection_table {
 
   // ---- leaving the world
 
-  /// Writes as many queued frames as possible. Returns true, and must be called again, in two
-  /// cases. In the first case, frames are still queued. In the second case, a peer may already have
-  /// opened its end of a connection while the end of this rank is not open yet. This rank must then
-  /// open its end, so that it can send the peer a goodbye (the last frame of a rank that leaves the
-  /// world).
+  /// Writes as many queued frames as possible. Returns whether the caller must call this function
+  /// again. This is the case if a connection that is open or about to open still has queued frames.
+  /// It is also the case if a peer may already have opened its end of a connection while the end of
+  /// this rank is not open yet. This rank must then open its end, so that it can send the peer a
+  /// goodbye (the last frame of a rank that leaves the world).
   bool flush_all();
   void say_goodbye();
   void shut_writing();
@@ -167,8 +167,8 @@ class connection_table {
     }
     return moved;
   }
-  // Polls all sockets. Also handles all other events that epoll reports if `dispatch` is true, if
-  // epoll reports the bytes that arrive on sockets, or if a socket has frames to write.
+  // Polls all sockets. If `read_events_` is false, reads the sockets directly. If `read_events_` or
+  // `dispatch` is true, or if a socket has frames to write, handles the events that epoll reports.
   bool poll_all(bool dispatch) {
     bool moved = false;
     if (!read_events_) {

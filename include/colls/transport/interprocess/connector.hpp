@@ -19,7 +19,7 @@
 namespace colls::interprocess {
 
 /// The part of a transport that opens connections. There is at most one connection between two
-/// ranks: if both dial, the connection that the lower rank dials is kept. A connection between
+/// ranks. If both dial, they keep the connection that the lower rank dials. A connection between
 /// ranks of one host goes through shared memory if both ranks can share memory.
 class connector final : authenticating_listener::handler {
  public:
@@ -27,9 +27,10 @@ class connector final : authenticating_listener::handler {
    public:
     /// Called when a connection has opened, before anything is read from it.
     virtual void opened(connection& conn) = 0;
-    /// Called when no connection to the peer can be opened. `reason.code` is `errc::peer_failed` if
-    /// the peer has died, and `errc::closed` if the peer has left the world. Any other code means
-    /// that this rank cannot open a connection for a reason of its own. The peer may be alive.
+    /// Called when no connection to the peer can be opened. `reason.code` is `errc::closed` if the
+    /// peer has left the world. It is `errc::peer_failed` if the peer seems to be dead or the
+    /// handshake with the peer has failed. Any other code means that this rank or the store has a
+    /// problem. The peer may then be alive.
     virtual void unreachable(connection& conn, const failure& reason) = 0;
     /// Returns whether an operation of this rank waits for the peer.
     virtual bool is_needed(connection& conn) = 0;
@@ -42,18 +43,18 @@ class connector final : authenticating_listener::handler {
   connector(const connector&) = delete;
   connector& operator=(const connector&) = delete;
 
-  /// Returns the connection to a peer. If necessary, starts to open the connection, but not after
-  /// `stop_dialing` has been called.
+  /// Returns the connection to a peer. If the connection has not opened yet, starts to open it,
+  /// unless `stop_dialing` has been called.
   connection& connect(int peer);
 
   /// Starts a probe of the peer's host. If the host no longer answers, the probe ends `conn` with
   /// an error. Called when the peer has acknowledged nothing on `conn` for a while. The probe opens
   /// a second connection to the peer. Even while the peer is busy with a computation, the kernel of
-  /// its host accepts the second connection and answers keep-alive on it.
+  /// its host accepts the second connection and answers the keep-alive packets on it.
   void probe(connection& conn);
 
-  /// Stops dialling. Dials that are already in progress may still succeed. Returns false if
-  /// dialling had been stopped before.
+  /// Prevents this rank from dialling any further peers. Dials that are already in progress may
+  /// still succeed. Returns false if this function had been called before.
   bool stop_dialing() { return !std::exchange(stopped_, true); }
   /// Prevents any further connection from opening.
   void close() { closing_ = true; }
@@ -79,8 +80,8 @@ class connector final : authenticating_listener::handler {
   // ---- dialling
 
   // Dials until the connection opens or the peer seems to be dead. The peer counts as alive if its
-  // kernel accepts connections. If a live peer does not answer the handshake within the timeout of
-  // operations, dials again as long as an operation needs the connection.
+  // kernel accepts connections. If a live peer does not complete the handshake within
+  // `config::timeout`, dials again as long as an operation needs the connection.
   task<> dial(connection& conn);
 
   // Performs a probe (see `probe`). Connects to the peer's listener, shuts down the write side of

@@ -73,7 +73,7 @@ COLLS_ONCE task<> connector::dial(connection& conn) {
   const flag_guard dialing(conn.is_dialing);
   // The yield lets the caller of `connect` queue the operation that needs the connection. A peer on
   // this host can refuse the connection at once. If this task reported the failure before the
-  // operation is queued, the operation would not learn of the failure.
+  // operation was queued, the operation would not learn of the failure.
   co_await yield();
   failure reason(errc::peer_failed);
   reason.culprit = conn.peer();
@@ -259,7 +259,7 @@ COLLS_ONCE task<bool> connector::dial_local(connection& conn, endpoint address, 
     co_return false;
   }
   // The handshake has the same timeout as an operation, because a busy peer answers late. If the
-  // peer dies, the kernel closes its end of the connection, and the handshake fails at once.
+  // peer dies, the kernel closes the peer's end of the connection, and the handshake fails at once.
   stream socket(engine_, std::move(fd));
   socket.set_deadline(handshake_deadline());
   bool accepted = false;
@@ -361,8 +361,9 @@ COLLS_ONCE void connector::open(connection& conn, detail::descriptor socket,
 
 COLLS_ONCE void connector::adopt(connection& conn, detail::descriptor socket) {
   detail::enable_keep_alive(socket.get());
-  // This congestion control was available when this rank joined the world. Setting it fails if this
-  // process has since lost the right to use it, or if its kernel module has since been unloaded.
+  // The congestion control algorithm in `config::congestion` was available when this rank joined
+  // the world. Selecting it fails if this process has since lost the right to use it, or if the
+  // kernel module that implements it has since been unloaded.
   const auto& name = world_.cfg.congestion;
   std::error_code ec;
   if (!name.empty()) ec = detail::set_congestion(socket.get(), name);

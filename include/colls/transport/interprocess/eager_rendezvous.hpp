@@ -172,8 +172,8 @@ class eager_rendezvous {
 
  private:
   // Returns the error for an operation whose peer has left the world or whose connection to the
-  // peer has ended. If this rank has aborted the connection and has not reported that yet, reports
-  // it first.
+  // peer has ended. If this rank has aborted the connection and the call of
+  // `connection_owner::lost` is still pending, makes this call first.
   std::error_code departure_error(connection& conn, const operation_record& record) {
     conn.report_if_aborted();
     return matcher_.peer_left(conn.peer(), record);
@@ -219,12 +219,12 @@ class eager_rendezvous {
   void resume_others(connection& conn, const message_key& key) noexcept;
 
   // Cancels a send whose RTS has been written, at least in part. Sends an RTS cancel to the peer,
-  // and replaces the send by a tombstone. If the peer has already sent a CTS for the RTS, the
-  // tombstone absorbs the CTS.
+  // and replaces the send by a tombstone. If the peer has already sent a CTS for the RTS, this CTS
+  // will match the tombstone and not a later send.
   void send_cancel(posted_send& send);
   // Handles an RTS cancel. `key` and `number` identify the cancelled RTS. If that RTS is still
   // stored here, discards it and sends a confirmation. If this rank has already answered that RTS
-  // with a CTS, makes the receive for which it sent the CTS match the next message instead.
+  // with a CTS, the message will not arrive. In that case, lets the receive match another message.
   void receive_cancel(connection& conn, const message_key& key, std::uint64_t number);
   void clear_to_send(connection& conn, posted_receive& receive, std::uint64_t number) {
     if (receive.key.is_point_to_point()) {
@@ -265,13 +265,13 @@ class eager_rendezvous {
     return stored;
   }
 
-  // Handles a receive that does not fit its message, for the reason `ec`. `rts_source` is the
+  // Handles a receive that cannot accept its message. `ec` is the reason. `rts_source` is the
   // connection on which the RTS of the message arrived, or null if the message itself arrived.
   //
-  // Usually sets the error of the receive and returns true. The caller must then complete the
-  // receive. If the two ranks run different calls and the communicator has not failed yet, queues
-  // the receive again and returns false. The communicator then fails with an error that names both
-  // calls, and this failure completes the receive.
+  // If the two ranks run different calls and the communicator has not failed yet, queues the
+  // receive again and returns false. Later, the communicator fails with an error that names both
+  // calls, and this failure completes the receive. In all other cases, sets the error of the
+  // receive and returns true. The caller must then complete the receive.
   bool reject(posted_receive& receive, std::error_code ec, connection* rts_source);
   void reject_and_finish(posted_receive& receive, std::error_code ec, connection* rts_source) {
     if (reject(receive, ec, rts_source)) receive.finish(ec);

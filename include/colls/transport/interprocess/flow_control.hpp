@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// flow_control: limits what one connection may send. It keeps the credit for eager messages, the
+// flow_control: limits what one connection may send. It stores the credit for eager messages, the
 // pending RTS and CTS, and the sends that wait for a CTS. Credit is the number of bytes that a rank
 // may send eagerly, that is, without waiting for the receives. An RTS (request to send) announces a
 // message that waits, and a CTS (clear to send) permits the sender to send that message. Messages
@@ -24,14 +24,14 @@ inline constexpr std::size_t credit_window = eager_window;
 /// Returns the credit that an eager message of `size` bytes takes.
 constexpr std::size_t credit_cost(std::size_t size) { return size + 64; }
 
-/// Limits how many point-to-point RTS a rank sends ahead. If a point-to-point RTS with the same key
-/// is pending, a rank may send another one only for a long message, and only while fewer than
-/// `max_rts_ahead` point-to-point RTS are pending on the connection, whatever their keys.
+/// A limit on the point-to-point RTS that are pending on a connection, that is, wait for a CTS.
+/// While an RTS is pending, a rank may send another RTS with the same key only for a long message,
+/// and only if fewer than `max_rts_ahead` point-to-point RTS of all keys are pending.
 inline constexpr std::size_t max_rts_ahead = 64;
 
-/// The largest number of RTS of all keys from the peer that may wait here for their receives. A
-/// rank uses at most half of this number for point-to-point messages, and leaves the other half for
-/// the collectives in flight.
+/// The largest number of RTS from one peer, with any keys, that may wait on a rank for their
+/// receives. The peer sends at most half of this number for point-to-point messages. The other half
+/// is for the collectives in flight.
 inline constexpr std::size_t max_rts = std::size_t{2} << 20;
 
 /// The largest number of early CTS of all keys that a rank stores per connection. An early CTS is
@@ -40,7 +40,7 @@ inline constexpr std::size_t max_rts = std::size_t{2} << 20;
 /// 64 calls at a time, so only a peer with thousands of communicators could reach this limit.
 inline constexpr std::size_t max_stored_cts = std::size_t{1} << 20;
 
-/// The flow control of one connection. This class keeps the credit in both directions, the sends
+/// The flow control of one connection. This class stores the credit in both directions, the sends
 /// that wait for a CTS (clear to send), and the CTS that arrived before their sends were posted. An
 /// arriving CTS belongs to the oldest waiting send with the same key.
 class flow_control {

@@ -7,9 +7,10 @@
 // header and the payload.
 //
 // Short messages are sent eagerly, that is, without waiting for their receives, as long as the
-// sender has credit (a number of bytes that the receiver can buffer). For any other message, the
-// sender announces the message with an RTS (request to send) and sends the payload only after the
-// receiver has answered with a CTS (clear to send).
+// sender has credit (a number of bytes that the receiver can buffer). The payload of any other
+// message is sent only after the receiver has sent a CTS (clear to send). For a long message of a
+// collective, the receiver sends the CTS when it posts the receive. In all other cases, the sender
+// first sends an RTS (request to send), and the receiver answers it with the CTS.
 
 #include <colls/base/error.hpp>
 #include <colls/base/fingerprint.hpp>
@@ -43,9 +44,9 @@ namespace flag {
 /// in another frame after it has received a CTS.
 inline constexpr std::uint8_t rts = 1;
 /// Marks an RTS as a repeated RTS. The receiver of a long message of a collective sends the CTS
-/// without an RTS. If the CTS has not arrived after a while, the sender sends a repeated RTS, so
-/// that the receiver can detect that it expects a message of a different length, or that it made a
-/// different call.
+/// without waiting for an RTS. If the CTS has not arrived after a while, the sender sends a
+/// repeated RTS. The receiver can then detect that it expects a message of a different length, or
+/// that it made a different call.
 inline constexpr std::uint8_t repeat = 2;
 /// Marks a frame of `kind::data` that carries the payload of a message for which the sender has
 /// received a CTS.
@@ -58,11 +59,11 @@ inline constexpr std::uint8_t truncated = 16;
 /// Marks a frame of `kind::mapped` whose sender can also read private memory of the receiver. The
 /// sender reads such memory through the kernel by CMA (cross-memory attach).
 inline constexpr std::uint8_t cma = 32;
-/// In an RTS, this flag means that the frame is an RTS cancel. An RTS cancel withdraws a
-/// point-to-point message whose RTS was sent earlier on this connection. The field `length` of the
-/// RTS cancel contains the number of that earlier RTS, and no length. In a frame of
-/// `kind::cts`, this flag means that the frame confirms an RTS cancel. A rank confirms an RTS
-/// cancel only if it has not answered the cancelled RTS with a CTS.
+/// Marks an RTS as an RTS cancel, which withdraws a point-to-point message whose RTS was sent
+/// earlier on this connection. Marks a frame of `kind::cts` as the confirmation of an RTS cancel. A
+/// rank confirms an RTS cancel only if it has not answered the earlier RTS with a CTS. The
+/// point-to-point RTS of a connection are numbered from 1. In both frames, the field `length` holds
+/// the number of the earlier RTS instead of a length.
 inline constexpr std::uint8_t cancel = 64;
 }  // namespace flag
 

@@ -51,7 +51,8 @@ class interprocess_transport final : failure_hooks,
   const world_info& info() const { return *info_; }
 
   /// The information that the ranks of a communicator exchange in order to form a subworld. A
-  /// subworld is a new world of the same ranks, in which each rank uses another executor.
+  /// subworld is a new world of the same ranks. Each rank passes the executor that it uses in the
+  /// subworld to `open_world`.
   using rank_entry = subworld::rank_entry;
   /// Prepares a subworld of `size` ranks, in which this process is rank `rank`. Opens the listeners
   /// of this process in the subworld, and writes the entry of this process to `local`. The caller
@@ -124,9 +125,9 @@ class interprocess_transport final : failure_hooks,
     matcher_.remove_unexpected(message);
     protocol_.drop(message);
   }
-  // Returns how many times a new operation polls its own connections before it waits. Returns 0 for
-  // every 64th operation, so that this operation has to wait. If no operation ever waited, this
-  // rank would never poll its other connections.
+  // Returns how many times a new operation polls its own connections before it suspends. Returns 0
+  // for every 64th operation, so that this operation suspends without polling. This rank can poll
+  // its other connections only while the operation is suspended.
   int initial_polls() {
     if (++multi_operation_count_ % 64 == 0) return 0;
     return engine_->spins() ? 100 : 1;

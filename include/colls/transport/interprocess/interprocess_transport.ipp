@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// The member functions of interprocess_transport that are not defined in its class. Among other
-// things, they handle arriving frames, handle failures, and leave the world.
+// The member functions of interprocess_transport that are not defined in its class. Among them are
+// the functions that handle arriving frames and failures, and `close`, which leaves the world.
 
 #include <colls/base/compiler.hpp>
 #include <colls/os/procfs.hpp>
@@ -62,8 +62,8 @@ COLLS_ONCE std::shared_ptr<interprocess_transport> interprocess_transport::open_
 }
 
 COLLS_ONCE bool interprocess_transport::poll() {
-  // If a multi_send_recv operation has just completed, this call usually does not poll the other
-  // connections. Only every 16th such call polls them.
+  // A call that completes a multi_send_recv operation usually returns without polling the other
+  // connections. Only every 16th call of this kind also polls them.
   if (!multi_operations_.empty() && poll_multi_operations() && ++multi_only_polls_ % 16 != 0) {
     return true;
   }
@@ -87,8 +87,8 @@ COLLS_ONCE task<> interprocess_transport::close(time_point deadline) {
   }
   connections_.shut();
   if (info_->kv_store != nullptr) {
-    // A rank that tries in vain to connect to this rank reads this key of the store. The key tells
-    // it that this rank has left the world and has not died.
+    // The key `left_key(rank())` of the store shows that this rank has left the world. A rank that
+    // fails to connect to this rank reads the key, and then does not report this rank as dead.
     try {
       co_await info_->kv_store->set(detail::left_key(rank()), "1",
                                     std::min(deadline, now() + seconds));

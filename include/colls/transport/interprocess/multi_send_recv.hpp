@@ -80,11 +80,11 @@ class multi_send_recv_operation {
       net_.enqueue(*this);
       return false;
     }
-    // Wakes the peers before the first poll, so that they run while this rank polls. The latency of
-    // the memory fence in `wake_peers` then also overlaps the polls.
+    // This rank wakes its peers before it polls, so that they run while it polls. The slow memory
+    // fence in `wake_peers` then also costs little, because this rank has to wait for them anyway.
     net_.wake_peers();
-    // Polls a few times before waiting, because the peers' messages often arrive soon if each rank
-    // has its own core.
+    // If each rank has its own core, the messages of the peers often arrive soon. The operation
+    // therefore polls a few times before it waits.
     for (int polls = net_.initial_polls(); polls > 0; --polls) {
       if (take()) return true;
     }

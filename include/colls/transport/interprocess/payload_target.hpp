@@ -50,8 +50,8 @@ class payload_target final : public payload_writer {
   payload_target& operator=(const payload_target&) = delete;
   ~payload_target() { release_gathered(); }
 
-  /// Begins a frame with `size` bytes of payload. The payload is discarded unless `deliver_to` is
-  /// called next.
+  /// Prepares this object for the payload of the next frame, which has `size` bytes. If the caller
+  /// does not call `deliver_to` before the payload arrives, the payload is discarded.
   void begin(std::size_t size) {
     left_ = size;
     delivered_ = 0;
@@ -69,9 +69,9 @@ class payload_target final : public payload_writer {
   }
   /// Returns whether the payload is complete and its checksum is wrong.
   bool is_damaged() const { return is_damaged_; }
-  /// Makes `receive` the destination of the payload. If `receive` has a reduction, `in_place` says
-  /// whether each piece of the payload is reduced when it arrives. If `in_place` is false, or if
-  /// the elements are longer than `max_in_place_granularity`, the payload is first gathered in
+  /// Makes `receive` the destination of the payload. If `receive` has a reduction, each piece of
+  /// the payload is normally reduced as soon as it arrives. However, if `in_place` is false, or if
+  /// an element is longer than `max_in_place_granularity` bytes, the payload is first gathered in
   /// scratch memory and then reduced as a whole. Fails `receive` if there is no scratch memory.
   void deliver_to(posted_receive& receive, bool in_place) {
     next_ = receive.data;
@@ -98,8 +98,8 @@ class payload_target final : public payload_writer {
   std::size_t left() const { return left_; }
   /// Returns the address to which the caller may write the next bytes of the payload. The caller
   /// must call `filled` after it has written bytes there. Returns null if the payload is reduced in
-  /// place or discarded. In this case the caller must pass the bytes to `take`, or to `filled` if
-  /// they are to be discarded.
+  /// place or discarded. The caller must then pass bytes that are reduced to `take`, and may pass
+  /// bytes that are discarded to `filled`.
   std::byte* room() const { return next_; }
   /// Records that the next `size` payload bytes have arrived. `source` is their address. If
   /// `room()` is not null, the caller must already have written the bytes to the address that
@@ -168,7 +168,7 @@ class payload_target final : public payload_writer {
     const posted_receive* const receive = unexpected_ != nullptr ? unexpected_->receive : receive_;
     return receive != nullptr && receive->record == &record;
   }
-  /// Ends the receive that the current payload belongs to with the error `ec`. Does nothing if
+  /// Fails, with the error `ec`, the receive that the current payload belongs to. Does nothing if
   /// there is no such receive or if `matches(receive)` returns false.
   template <class Predicate>
   void fail(std::error_code ec, Predicate matches) {

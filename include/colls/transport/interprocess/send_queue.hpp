@@ -138,10 +138,10 @@ class send_queue {
     control_.clear();
   }
 
-  /// Queues a control frame. Drops the frame and returns true if the frame is a revoke that is
-  /// already queued, or if its kind is limited by `max_unread_repeated` and this limit has been
-  /// exceeded. Returns false if there is no memory for the frame, or if the peer has left more than
-  /// `max_unread` bytes unread. The caller must then end the connection.
+  /// Queues a control frame and returns true. If an equal revoke is already queued, or if the limit
+  /// `max_unread_repeated` applies to the frame and has been exceeded, drops the frame and also
+  /// returns true. Returns false if there is no memory for the frame, or if the peer has left more
+  /// than `max_unread` bytes unread. The caller must then end the connection.
   [[nodiscard]] bool control(const header& frame, const void* payload) {
     if (ended_) return true;
     const bool is_repeated = frame.kind == kind::announce || frame.kind == kind::report;
@@ -173,9 +173,9 @@ class send_queue {
     last_ = &send;
     return first_ == &send;
   }
-  /// Calls `write()`, which writes queued frames. Returns true if all of `send` was written during
-  /// this call. In that case, the completion of `send` is not posted, because the return value
-  /// tells the caller that the send has completed.
+  /// Calls `write()`, which writes queued frames. Returns true if `send` has completed during this
+  /// call. If all of `send` was written, the queue does not post the completion of `send`, because
+  /// the return value already tells the caller that the send has completed.
   template <class Write>
   bool ends_at_once(posted_send& send, Write write) {
     starting_ = &send;
@@ -364,7 +364,7 @@ class send_queue {
   }
 
   // Records that `size` more bytes of the frame of `send` were written. If the frame is an RTS and
-  // these are its first bytes, gives the RTS the next number.
+  // these are its first bytes, assigns the next RTS number of this connection to the RTS.
   void count(posted_send& send, std::size_t size) {
     if (send.is_rts_only && send.written == 0 && size > 0) send.number = ++rts_count_;
     send.written += size;

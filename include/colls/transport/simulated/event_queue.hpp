@@ -26,8 +26,8 @@ constexpr ticks to_ticks(time_point time) {
 /// A priority queue of entries, ordered by time. Entries with equal times are popped in the order
 /// in which they were pushed. The queue consists of a heap and a few sorted FIFO queues, which are
 /// called runs. `push` appends an entry to a run whose last entry is not later than the new entry.
-/// It uses the heap only if there is no such run. This is rare, because most entries are later than
-/// the entry that was pushed before them.
+/// `push` adds an entry to the heap only if there is no such run. This is rare, because most
+/// entries are later than the entry that was pushed before them.
 template <class Item>
 class event_queue {
  public:
@@ -91,7 +91,7 @@ class event_queue {
     return result;
   }
 
-  /// Predicts which item will be popped after `ahead` other items. The prediction assumes that all
+  /// Returns the item that will probably be popped after `ahead` other items. Assumes that all
   /// these items come from the run of the last popped item. Returns null if the last popped item
   /// came from the heap, or if its run is too short.
   const Item* peek(std::size_t ahead) const {

@@ -67,8 +67,8 @@ inline bool simulated_world::corrupts(simulated_transport& sender) {
 }
 
 // Applies the fault plan before `rank` handles the event `due`. If the rank is frozen, defers the
-// event. Otherwise counts the event and injects the faults that are planned for it. Drops the event
-// if the rank is dead, whether from these faults or from earlier ones. Returns true if the event
+// event. Otherwise counts the event and injects the faults that are planned for it. If the rank was
+// already dead, or if one of these faults has killed it, drops the event. Returns true if the event
 // was deferred or dropped. Returns false if the caller must handle the event.
 inline bool simulated_world::intercept(const event& due, simulated_transport& rank) {
   if (now_ < rank.frozen_until_) {
@@ -147,8 +147,8 @@ inline void simulated_world::end_rank(int rank, simulated::rank_state state) {
     if (other == rank) continue;
     if (state == simulated::rank_state::killed) {
       if (!connections_->detect_failure(other, rank)) continue;
-      // `other` receives all bytes that the killed rank has sent before it sees the end of the
-      // stream.
+      // `other` sees the end of the stream only after it has received all bytes that the killed
+      // rank has sent.
       const ticks last = std::max(now_, connections_->between(rank, other).last_arrival);
       report_loss(other, rank, last + network_.latency(rank, other), "its process has ended");
     } else {
@@ -165,7 +165,8 @@ inline void simulated_world::end_rank(int rank, simulated::rank_state state) {
 
 // Called when `peer` has become unreachable for `rank`. If the two ranks are connected, schedules a
 // control message that tells `rank` about the failure. The control message arrives after
-// `idle_timeout`, when `rank` has received no answers to its keep-alive probes for that time.
+// `idle_timeout`, because a rank detects such a failure when its keep-alive probes have not been
+// answered for that time.
 inline void simulated_world::detect_loss(int rank, int peer) {
   if (connections_->detect_failure(rank, peer))
     report_loss(rank, peer, now_ + idle_timeout, "it is cut off");

@@ -97,7 +97,7 @@ struct topology {
 /// receiver accepts messages one after another, and accepting a message takes the overhead. Links
 /// are full duplex. The bytes of a message are pipelined through all links of its route, and wait
 /// at links that are busy. If a route has several links inside the network, each of them except the
-/// first adds a tenth of `latency_us`.
+/// first adds a tenth of `latency_us` to the transfer time.
 struct network_settings {
   double latency_us = 1;
   double overhead_us = 0.1;
@@ -210,8 +210,8 @@ class network {
   }
   int coordinate(int rank, int d) const { return rank / stride(d) % wiring_.extent[d]; }
   // Returns the number of steps from `source` to `dest` along dimension `d` in the shorter
-  // direction. The number is negative if that direction is downwards. If both directions are
-  // equally long, the steps go upwards.
+  // direction. The number is negative if the steps go towards lower coordinates. If both directions
+  // take the same number of steps, returns the positive number.
   int distance(int source, int dest, int d) const {
     const int points = wiring_.extent[d];
     const int up = (coordinate(dest, d) - coordinate(source, d) + points) % points;

@@ -174,7 +174,7 @@ inline void simulated_transport::withdraw(outgoing& send) {
 
 // Called when the receiver has sent a CTS for `send`. Transmits the message of `send`. In a
 // collective, messages with the same key must stay in order, so short messages may be waiting
-// behind this message. Transmits these, too, up to the next long message.
+// behind this message. Also transmits these short messages, up to the next long message.
 inline void simulated_transport::handle_cts(outgoing& send) {
   const message_key key = send.key;
   const bool is_direct = key.is_point_to_point();

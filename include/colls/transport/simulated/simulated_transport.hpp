@@ -183,9 +183,9 @@ class simulated_world {
    public:
     /// Called when the world has injected `fault`, which is of the kind `kill`, `half_open`,
     /// `cancel` or `destroy`. During the call, the world handles no event of the rank. After `kill`
-    /// or `half_open`, the rank makes no more progress, so the handler may destroy its program. For
-    /// `cancel`, the handler must cancel the rank's operation in flight. For `destroy`, it must
-    /// destroy the rank's communicator.
+    /// or `half_open`, the rank makes no more progress, so the handler may destroy the program of
+    /// the rank. For `cancel`, the handler must cancel the rank's operation in flight. For
+    /// `destroy`, the handler must destroy the rank's communicator.
     virtual void handle(const simulated::fault& fault) = 0;
 
    protected:
@@ -249,9 +249,9 @@ class simulated_world {
   void enter() {}
   void leave() {}
 
-  /// Handles events until `is_done()` returns true, and then returns true. Returns false if no
-  /// event is left before that. If the fault plan contains fatal faults, also handles timers when
-  /// no event is left, and returns false only if no timer is left either.
+  /// Handles events until `is_done()` returns true, and then returns true. If the fault plan
+  /// contains fatal faults, also handles timers whenever no event is left. Returns false if nothing
+  /// is left to handle although `is_done()` still returns false.
   template <class Predicate>
   bool run_until(const Predicate& is_done) {
     while (!is_done()) {

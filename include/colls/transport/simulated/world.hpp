@@ -96,9 +96,9 @@ inline bool simulated_world::step() {
   const event* const nearest = events_.peek(4);
   if (nearest == nullptr || nearest->type != event::kind::arrived) return;
   const auto* const msg = static_cast<const message*>(nearest->subject);
-  // The matching receive is usually the first one in the bucket. It is part of the frame of the
-  // coroutine that awaits it. That coroutine will soon resume, so the memory before and after the
-  // receive is prefetched too.
+  // The receive that matches the message is usually the first one in its bucket of the matcher's
+  // hash table. The receive is part of the frame of the coroutine that awaits it. That coroutine
+  // will soon resume, so the memory before and after the receive is prefetched too.
   prefetch_lines(ranks_[nearest->rank].matcher_.receives().bucket_head(msg->key), 512, 512);
 }
 

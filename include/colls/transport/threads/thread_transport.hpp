@@ -20,8 +20,8 @@ namespace colls {
 /// One rank of a `thread_world`. Only the thread of this rank may use this object. The receiver of
 /// a message copies or reduces it directly from the sender's buffer. For a point-to-point message
 /// up to the eager limit, the sender can instead copy the message to a separate buffer, so that it
-/// does not wait for the receiver. Threads communicate by putting entries into the inboxes of each
-/// other.
+/// does not wait for the receiver. Threads communicate by putting entries into each other's
+/// inboxes.
 class thread_transport final : failure_hooks {
  public:
   static constexpr bool consumes = true;
@@ -86,9 +86,9 @@ class thread_transport final : failure_hooks {
     completion* done_ = nullptr;
     std::error_code ec_;
     bool waiting_ = false;
-    // The message that the receiver has not returned yet, or null if there is none. If the receiver
-    // has returned the message with an error, this send may still wait until the communicator
-    // fails.
+    // The message that the receiver has not returned yet, or null if there is none. A send can wait
+    // without such a message: after the receiver has returned the message with an error, the send
+    // may wait until the communicator fails.
     threads::message* message_ = nullptr;
     send_operation* next_ = nullptr;  // neighbours in the list of waiting sends
     send_operation* prev_ = nullptr;
@@ -149,9 +149,8 @@ class thread_transport final : failure_hooks {
   using control_message = threads::control_message;
   using inbox_entry = threads::inbox_entry;
   static constexpr time_point tick = 50 * milliseconds;
-  /// Returns the number of bytes by which a buffered message of `size` bytes counts towards the
-  /// eager window. This window limits the total size of the buffered messages that a rank has in
-  /// flight.
+  /// Returns how many bytes of the eager window a buffered message of `size` bytes occupies. The
+  /// eager window limits the total size of the buffered messages that a rank has in flight.
   static constexpr std::size_t weight(std::size_t size) { return size + 64; }
 
   // A completion that makes this rank fail. `fail_without_memory` posts it, because a rank without

@@ -78,8 +78,8 @@ template <class T>
   return copy;
 }
 
-/// The numbers of slots and bytes that the reader has released. The reader writes this line, and
-/// the writer reads it to find free space.
+/// The numbers of slots and bytes that the reader has released. The reader writes these numbers,
+/// and the writer reads them to find free space. They have a cache line of their own.
 struct alignas(128) reader_line {
   std::atomic<std::uint64_t> slots_done;
   std::atomic<std::uint64_t> bytes_done;
@@ -265,15 +265,15 @@ class ring_buffer {
     }
   }
   /// Tells the peer how many slots and bytes this rank has released. Does nothing if this rank has
-  /// released less than a quarter of the slots since it last told the peer.
+  /// released fewer than a quarter of the slots since it last told the peer.
   void publish_if_due() {
     if (slots_read_ - slots_published_ >= slots / 4) publish();
   }
 
   // ---- sleeping
 
-  /// Asks the peer to wake this process when the peer has next written a frame or released space.
-  /// Returns false if a slot is ready to be read. This process must then not sleep.
+  /// Asks the peer to wake this process the next time that the peer writes a frame or releases
+  /// space. Returns false if a slot is ready to be read. In that case, this process must not sleep.
   bool request_wake() {
     in().sleeper.asleep.store(1, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -281,9 +281,9 @@ class ring_buffer {
   }
   /// Withdraws the request that `request_wake` made.
   void cancel_wake() { in().sleeper.asleep.store(0, std::memory_order_relaxed); }
-  /// Returns whether this rank must wake the peer now. This is so if the peer has asked to be
-  /// woken, and this rank has written a frame or released space since the last call of this
-  /// function. The function then removes the peer's request.
+  /// Returns true if the peer has asked to be woken and this rank has written a frame or released
+  /// space since the previous call of this function. In that case, removes the peer's request. The
+  /// caller must then wake the peer.
   bool take_wake_request() {
     if (!std::exchange(progressed_, false)) return false;
     std::atomic_thread_fence(std::memory_order_seq_cst);

@@ -18,8 +18,8 @@
 
 namespace colls::interprocess {
 
-/// The reader and writer of the frames of a connection on a socket. A system call may transfer only
-/// a part of a frame, so this class can continue in the middle of a frame.
+/// A class that reads and writes the frames of one connection through a socket. A system call may
+/// transfer only a part of a frame. This class can therefore continue in the middle of a frame.
 class socket_frames {
  public:
   struct progress {
@@ -98,14 +98,15 @@ class socket_frames {
     target.filled(room == nullptr ? sink : room, body);
     return got;
   }
-  /// Returns whether the last call of `read` filled all the space that it had for bytes. If so, the
-  /// socket may have more bytes.
+  /// Returns whether the last call of `read` filled all the buffers that it passed to the system
+  /// call. If so, more bytes may be waiting in the socket.
   bool may_have_more() const { return unfilled_ == 0; }
 
   /// Processes the bytes in the read-ahead buffer. Passes payload bytes to `target`. At the start
   /// of each frame, calls `is_taken()`, which may receive the whole frame by `try_receive` and must
-  /// then return true. If `is_taken` returns false, calls `begin(frame, payload)`. If this returns
-  /// false, processes no more bytes. Returns null, or a text that says what is wrong with a frame.
+  /// then return true. If `is_taken` returns false, calls `begin(frame, payload)`. If `begin`
+  /// returns false, processes no more bytes. Returns null, or a text that says what is wrong with a
+  /// frame.
   template <class IsTaken, class Begin>
   const char* take(payload_target& target, IsTaken is_taken, Begin begin) {
     bool is_running = true;

@@ -20,10 +20,10 @@
 
 namespace colls::interprocess {
 
-/// The manager of the shared heap of this rank, of the memory that its operations expose, and of
-/// the mapped heaps of its peers. After an exposure has ended, no peer writes to the exposed
-/// memory. A peer may still read from this memory, but it then finds that the remote key is closed
-/// and discards the data.
+/// The manager of three kinds of memory: the shared heap of this rank, the memory that operations
+/// of this rank expose, and the heaps of peers that this rank has mapped. After an exposure has
+/// ended, no peer writes to the exposed memory. A peer may still read from this memory, but it then
+/// finds that the remote key is closed and discards the data.
 class window_manager {
  public:
   window_manager(engine& driver, const world_info& info, connection_table& connections,
@@ -105,16 +105,17 @@ class window_manager {
     }
     /// Exposes `data`, which lies in private memory, so that `peer` can read it by CMA. `pattern`
     /// says which ranks read at the same time. Returns the address of `data` with the bit
-    /// `private_memory` set. Returns 0 if `peer` cannot read the memory, or if a message is
-    /// expected to be faster.
+    /// `private_memory` set. Returns 0 if `peer` cannot read the memory, or if sending `data` in a
+    /// message is expected to be faster.
     shm::heap_offset address_for(int peer, const_bytes data, readers pattern) {
       if (data.size == 0 || !manager_.is_worth_reading(data.size, pattern) ||
           !manager_.has_peers() || !manager_.ensure_heap()) {
         return 0;
       }
       const connection* const conn = manager_.connections_.find(peer);
-      // Two ranks use CMA only if each of them can read the memory of the other. Otherwise one
-      // direction would use the ring buffer, and CMA in the other direction would then be slow.
+      // Two ranks use CMA only if each of them can read the memory of the other. If one rank read
+      // by CMA while the other filled the ring buffer, they would take longer than if both used the
+      // ring buffer.
       if (conn == nullptr || !conn->peer_reads_memory || !conn->reads_peer_memory ||
           conn->has_ended()) {
         return 0;
@@ -183,8 +184,7 @@ class window_manager {
   bool is_forked_child() const { return heap_ != nullptr && !heap_->is_creator_process(); }
 
   bool has_peers() const { return !connections_.shared_memory_connections().empty(); }
-  // Tries to create the heap when it is called for the first time. Returns whether this rank has a
-  // heap.
+  // Returns whether this rank has a heap. The first call tries to create the heap.
   bool ensure_heap();
 
   // Returns whether this rank may read private memory of the peer by CMA. The answer depends on the
