@@ -30,10 +30,10 @@ class rotated_partition {
     return offset(blocks.last) - offset(blocks.first);
   }
 
-  /// The memory of consecutive blocks of this partition in a buffer that holds the chunks in rank
-  /// order. If the blocks wrap around the end of the buffer, `head` is the piece at the end of the
-  /// buffer and `tail` is the piece at its beginning. Otherwise `head` contains all blocks and
-  /// `tail` is empty.
+  /// The place of consecutive blocks of this partition in a buffer. The buffer holds the blocks in
+  /// rank order, and not in the rotated order of this partition. The blocks can therefore wrap
+  /// around the end of the buffer. `head` is then the piece at the end of the buffer, and `tail` is
+  /// the piece at its beginning. Otherwise `head` contains all blocks and `tail` is empty.
   template <buffer Data>
   struct wrapped_range {
     Data head;

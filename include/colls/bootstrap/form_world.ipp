@@ -369,9 +369,9 @@ class world_bootstrap {
     }
   }
 
-  // Tells the store that this rank leaves, and closes the connection to the store. On the rank that
-  // hosts the store, also waits until the other ranks have left, so that the store can tell them
-  // why the world cannot form. Takes at most 1 s.
+  // Tells the store that this rank is leaving, and closes the connection to the store. On the rank
+  // that hosts the store, also waits until the other ranks have left, so that the store can tell
+  // them why the world cannot form. Takes at most 1 s.
   task<> leave_store() {
     const time_point until = engine_.now() + seconds;
     co_await store_->leave(until);

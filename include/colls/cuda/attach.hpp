@@ -48,15 +48,16 @@ inline const char* usage_error(stream_ref stream, int device) {
 ///     co_await gpu.all_reduce(colls::device_span{weights, n});
 ///
 /// `Model` (`staged`, `cuda_ipc` or `nccl`, each in a header of its own) decides how data is moved
-/// and reduced. `settings` must be equal on all ranks. The work of a call on the new communicator
-/// begins after the work that was enqueued on the stream `options.stream` before the call was made.
-/// `options.stream` defaults to the default stream of the device. When an await of the call
-/// completes, the work of the call is done. `attach` fails with `errc::no_device` if there is no
-/// device with the number `device`.
+/// and reduced. `settings` must be equal on all ranks. The options of a call on the new
+/// communicator name a stream, by default the default stream of the device. The work of the call
+/// begins after the work that was enqueued on this stream before the call was made. When an await
+/// of the call completes, the work of the call is done. `attach` fails with `errc::no_device` if
+/// there is no device with the number `device`.
 ///
-/// A call or an await on the new communicator may change the thread's current device to `device`.
-/// It restores the previous current device only if the process has already used that device.
-/// Therefore a program that uses several devices should call cudaSetDevice (or construct an
+/// A call on the new communicator, or an await of such a call, may change the thread's current
+/// device to `device`. The previous device becomes current again only if the process had already
+/// used the previous device. Otherwise `device` stays current, and later allocations are made
+/// there. Therefore a program that uses several devices should call cudaSetDevice (or construct an
 /// `on_device`) before it allocates memory.
 template <class Model, class Transport>
 auto attach(colls::communicator<Transport>& comm, int device,

@@ -32,9 +32,9 @@ class match_queues {
   /// receive must not have failed.
   ///
   /// The returned object may be the RTS of a message that has not arrived yet. In this case the
-  /// caller must enqueue the receive and mark it as cleared. `post` has already reserved the memory
-  /// for these two steps. If memory runs out, `post` throws an exception and the message stays in
-  /// its queue.
+  /// caller must enqueue the receive and mark the receive as cleared, which means that this rank
+  /// has sent the CTS (clear to send). `post` has already reserved the memory for these two steps.
+  /// If memory runs out, `post` throws an exception and the message stays in its queue.
   unexpected_message* post(posted_receive& receive) {
     if (!receive.key.is_point_to_point()) {
       receives_.make_room();

@@ -255,10 +255,10 @@ class stragglers {
     return entry.known.answers != 0 ? standing::missing : standing::unknown;
   }
   /// Returns the ranks that are late for the oldest collective in which any rank is known to wait.
-  /// If any rank is missing, the missing ranks count as late. The quiet ranks then also count as
-  /// late, but only if it is certain that they have not completed the collective. If no rank is
-  /// missing, the silent ranks count as late. `verdict::culprit` is the lowest of the late ranks.
-  /// It is -1 if no rank is known to be late.
+  /// Which ranks are late depends on the `standing` of each rank in this collective. If any rank is
+  /// `missing`, all `missing` ranks are late, and so are all `quiet` ranks if it is certain that
+  /// they have not completed the collective. If no rank is `missing`, all `silent` ranks are late.
+  /// `verdict::culprit` is the lowest late rank, or -1 if no rank is known to be late.
   verdict judge(time_point now) const {
     verdict result;
     result.sequence = oldest_sequence(now);
