@@ -598,6 +598,14 @@ void set_by_colls_run() {
   CHECK(contains(shown.out(), "terminal=1\r\n"));
 }
 
+void visible_devices() {
+  launcher_test::run it(
+      {"--nproc-per-node", "gpu", "sh", "-c", "echo $COLLS_RANK/$COLLS_WORLD_SIZE."},
+      {.environment = {"CUDA_VISIBLE_DEVICES=3,1,0"}});
+  CHECK(it.wait() == 0);
+  for (const char* line : {"0/3.\n", "1/3.\n", "2/3.\n"}) CHECK(contains(it.out(), line));
+}
+
 std::string congestion_of(int socket) {
   char name[16] = {};
   socklen_t size = sizeof name;
@@ -806,7 +814,11 @@ const row table[] = {
     {"RANK WORLD_SIZE MASTER_ADDR MASTER_PORT COLLS_RANK COLLS_WORLD_SIZE COLLS_STORE config.rank "
      "config.size config.address",
      rank_and_size},
-    {"Open MPI, PMI, Slurm", launchers},
+    {"PMI_RANK PMI_SIZE MPI_LOCALRANKID MPI_LOCALNRANKS PMIX_NAMESPACE", launchers},
+    {"LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE TORCHELASTIC_RUN_ID "
+     "TORCHELASTIC_USE_AGENT_STORE JOB_COMPLETION_INDEX PMIX_RANK",
+     nullptr, "tests/bootstrap/launcher_environment.cpp"},
+    {"CUDA_VISIBLE_DEVICES", visible_devices},
     {"COLLS_LOCAL_WORLD_SIZE COLLS_NNODES config.local_size config.nodes", one_host},
     {"COLLS_LOCAL_RANK config.local_rank", local_rank},
     {"COLLS_NODE_RANK config.node", node},
