@@ -336,8 +336,8 @@ std::uint64_t doubled(std::vector<std::uint64_t> all) {
 }
 
 using numbers = std::vector<std::uint64_t>;
-using doubling = last_arriver::all_reduce<call::channel, any_buffer, any_op,
-                                          last_arriver::recursive_doubling_order>;
+using doubling = last_arriver::all_reduce_step<call::channel, any_buffer, any_op,
+                                               last_arriver::recursive_doubling_order>;
 
 task<> sum(call& started_call, numbers& in, numbers& out, any_op op) {
   const any_buffer from(in.data(), in.size(), sizeof(std::uint64_t));

@@ -28,6 +28,24 @@ inline constexpr auto sizes = std::to_array({1, 2, 3, 5});
 inline constexpr auto sizes = std::to_array({1, 2, 3, 4, 5, 7, 8});
 #endif
 
+/// The ranks that pass one buffer as input and as output. Whether a rank does so changes neither
+/// messages nor results.
+enum class placement : std::uint8_t { in_place, out_of_place, one_in_place };
+inline bool is_in_place(placement where, int rank, int ranks) {
+  return where == placement::in_place || (where == placement::one_in_place && rank == ranks / 2);
+}
+/// Returns one of the placements. Counts that are tested with many shifts get all of them.
+inline placement placement_of(std::size_t n, std::size_t shift) {
+  return static_cast<placement>((n + shift) % 3);
+}
+inline const char* text_of(placement where) {
+  constexpr const char* texts[] = {"in place", "out of place", "one rank in place"};
+  return texts[static_cast<std::size_t>(where)];
+}
+
+/// The cost of an algorithm in closed form.
+using closed_form = std::optional<closed_forms::cost> (*)(const closed_forms::call&);
+
 /// The case that is being run, for messages.
 struct situation {
   collective operation;
@@ -39,6 +57,7 @@ struct situation {
   std::size_t shift;
   int root = -1;
   const char* variant = "";
+  closed_form form = nullptr;  // of an algorithm that is not one of colls
 
   std::string text(int rank) const {
     std::string all = std::string(name(operation)) + " " + name(id) + " of " + std::to_string(n) +
@@ -100,8 +119,8 @@ inline std::vector<memory> inputs(const element_and_op& pair, int p, std::size_t
 
 template <class Row>
 bool legal(const Row& row, const element_and_op& pair, int ranks) {
-  return (row.requirement != colls::needs::commutative || pair.op.commutative) &&
-         (row.requirement != colls::needs::even_ranks || ranks % 2 == 0);
+  return (!row.needs.commutative || pair.op.commutative) &&
+         (!row.needs.even_ranks || ranks % 2 == 0);
 }
 /// Returns whether the bits must be those of the sequential sum.
 template <class Row>
@@ -144,7 +163,8 @@ inline void expect_cost(const situation& at, const traffic& sent, const partitio
       parts,           pair.size,    std::max(at.root, 0), pair.op.commutative,
       at.cut.segment,  at.cut.lanes, at.cut.radix,         nodes,
       sent.has_windows};
-  expect_cost(at, sent, closed_forms::of(at.operation, at.id, call));
+  expect_cost(at, sent,
+              at.form != nullptr ? at.form(call) : closed_forms::of(at.operation, at.id, call));
 }
 
 /// Calls `test(team, element and op, n, pieces, shift)` for every case.

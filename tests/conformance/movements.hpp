@@ -18,7 +18,7 @@ class movements {
   static void barrier() {
     for (const int p : sizes<World>) {
       ranks all(p);
-      for (const auto& row : algorithm_table::barrier) {
+      for (const auto& row : rows<collective::barrier>()) {
         for (const int radix : {2, 3, 4}) {
           const situation at{collective::barrier, row.id, p, "nothing", 0, {0, 1, radix}, 0};
           for (int late = 0; late < p; ++late) one_late(all, row, at, late);
@@ -30,7 +30,7 @@ class movements {
   static void broadcast() {
     sweep<World>(
         [](ranks& all, const element_and_op& pair, std::size_t n, pieces cut, std::size_t shift) {
-          for (const auto& row : algorithm_table::broadcast) {
+          for (const auto& row : rows<collective::broadcast>()) {
             for (const int root : roots(all.size())) {
               const situation at{
                   collective::broadcast, row.id, all.size(), pair.name, n, cut, shift, root};
@@ -53,38 +53,53 @@ class movements {
     sweep<World>(
         [](ranks& all, const element_and_op& pair, std::size_t n, pieces cut, std::size_t shift) {
           const int p = all.size();
-          for (const auto& row : algorithm_table::all_gather) {
+          for (const auto& row : rows<collective::all_gather>()) {
             if (!legal(row, pair, p)) continue;
             for (const layout& chunks : layouts(p, n)) {
               const partition parts = chunks.parts;
-              const situation at{collective::all_gather, row.id, p, pair.name, n, cut, shift};
+              const placement where = placement_of(n, shift);
+              const situation at{collective::all_gather, row.id, p, pair.name, n, cut, shift, -1,
+                                 text_of(where)};
               auto data = buffers(p, parts.total() * pair.size, shift);
+              std::vector<memory> in;
               std::vector<std::byte> want(parts.total() * pair.size);
               for (int rank = 0; rank < p; ++rank) {
                 const std::size_t start = parts.offset(rank);
-                fill(pair, of_rank(data, rank).data() + start * pair.size, rank, start,
-                     parts.count(rank));
-                fill(pair, want.data() + start * pair.size, rank, start, parts.count(rank));
+                const std::size_t length = parts.count(rank);
+                in.emplace_back(length * pair.size, shift);
+                std::byte* const own = is_in_place(where, rank, p)
+                                           ? of_rank(data, rank).data() + start * pair.size
+                                           : in.back().data();
+                fill(pair, own, rank, start, length);
+                fill(pair, want.data() + start * pair.size, rank, start, length);
               }
               const traffic sent = all.run(at.operation, cut, [&](channel net) {
-                return row.run(net, erased(of_rank(data, net.rank()), pair), parts);
+                const any_buffer result = erased(of_rank(data, net.rank()), pair);
+                const any_buffer own = is_in_place(where, net.rank(), p)
+                                           ? colls::chunks{result, parts}[net.rank()]
+                                           : erased(of_rank(in, net.rank()), pair);
+                return row.run(net, own, result, parts);
               });
-              for (int rank = 0; rank < p; ++rank)
+              for (int rank = 0; rank < p; ++rank) {
                 expect(at, pair, rank, of_rank(data, rank), want, true);
+                if (is_in_place(where, rank, p)) continue;
+                expect(at, pair, rank, of_rank(in, rank),
+                       folded(pair, rank, rank + 1, parts.offset(rank), parts.count(rank)), true);
+              }
               expect_cost(at, sent, parts, pair);
             }
           }
         });
   }
 
-  static void gather() { to_or_from_root(algorithm_table::gather, collective::gather); }
-  static void scatter() { to_or_from_root(algorithm_table::scatter, collective::scatter); }
+  static void gather() { to_or_from_root(rows<collective::gather>(), collective::gather); }
+  static void scatter() { to_or_from_root(rows<collective::scatter>(), collective::scatter); }
 
   static void all_to_all() {
     sweep<World>([](ranks& all, const element_and_op& pair, std::size_t n, pieces cut,
                     std::size_t shift) {
       const int p = all.size();
-      for (const auto& row : algorithm_table::all_to_all) {
+      for (const auto& row : rows<collective::all_to_all>()) {
         for (const bool equal : {true, false}) {
           const auto length = [&](int source, int dest) {
             return equal ? n : n * count((source + 2 * dest) % 3);
@@ -142,6 +157,11 @@ class movements {
   }
 
  private:
+  template <collective Coll>
+  static constexpr const auto& rows() {
+    return algorithm_table::template algorithms<Coll>();
+  }
+
   template <class Row>
   static void one_late(ranks& all, const Row& row, const situation& at, int late) {
     int entered = 0;

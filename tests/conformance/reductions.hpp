@@ -15,13 +15,19 @@ class reductions {
   using channel = typename ranks::channel;
   using algorithm_table = typename ranks::algorithm_table;
 
-  static void all_reduce() {
+  static void all_reduce() { all_reduce(rows<collective::all_reduce>()); }
+  /// Tests the algorithms `table`. `form` is the closed form of their cost if they are not algorithms
+  /// of colls.
+  template <class Table>
+  static void all_reduce(const Table& table, closed_form form = nullptr) {
     sweep<World>(
-        [](ranks& all, const element_and_op& pair, std::size_t n, pieces cut, std::size_t shift) {
+        [&](ranks& all, const element_and_op& pair, std::size_t n, pieces cut, std::size_t shift) {
           const int p = all.size();
-          for (const auto& row : algorithm_table::all_reduce) {
-            const situation at{collective::all_reduce, row.id, p, pair.name, n, cut, shift};
-            if (legal(row, pair, p)) one_all_reduce(all, row, at, pair, {});
+          const placement where = placement_of(n, shift);
+          for (const auto& row : table) {
+            const situation at{collective::all_reduce, row.id, p, pair.name, n, cut, shift, -1,
+                               text_of(where),         form};
+            if (legal(row, pair, p)) one_all_reduce(all, row, at, pair, where, {});
           }
         });
   }
@@ -42,13 +48,13 @@ class reductions {
       }
       for (const std::vector<int>& hosts : {blocks, round_robin}) {
         ranks all(static_cast<int>(hosts.size()), hosts);
-        for (const auto& row : algorithm_table::all_reduce) {
+        for (const auto& row : rows<collective::all_reduce>()) {
           if (row.id != algorithm::hierarchical) continue;
           for (const std::size_t n : {0U, 1U, 2U, 5U, 101U}) {
             const element_and_op& pair = elements_and_ops()[0];
             const situation at{
                 collective::all_reduce, row.id, all.size(), pair.name, n, {}, 0, -1, "over nodes"};
-            one_all_reduce(all, row, at, pair, nodes);
+            one_all_reduce(all, row, at, pair, placement_of(n, 0), nodes);
           }
         }
       }
@@ -59,7 +65,7 @@ class reductions {
     sweep<World>([](ranks& all, const element_and_op& pair, std::size_t n, pieces cut,
                     std::size_t shift) {
       const int p = all.size();
-      for (const auto& row : algorithm_table::reduce) {
+      for (const auto& row : rows<collective::reduce>()) {
         if (!legal(row, pair, p)) continue;
         for (const int root : roots(p)) {
           for (const bool in_place : {false, true}) {
@@ -88,7 +94,7 @@ class reductions {
     sweep<World>([](ranks& all, const element_and_op& pair, std::size_t n, pieces cut,
                     std::size_t shift) {
       const int p = all.size();
-      for (const auto& row : algorithm_table::reduce_scatter) {
+      for (const auto& row : rows<collective::reduce_scatter>()) {
         if (!legal(row, pair, p)) continue;
         for (const layout& chunks : layouts(p, n)) {
           const partition parts = chunks.parts;
@@ -127,42 +133,77 @@ class reductions {
     });
   }
 
-  static void scan() { prefix_sums(algorithm_table::scan, collective::scan); }
-  static void exscan() { prefix_sums(algorithm_table::exscan, collective::exscan); }
+  static void scan() { prefix_sums<collective::scan>(); }
+  static void exscan() { prefix_sums<collective::exscan>(); }
 
  private:
+  template <collective Coll>
+  static constexpr const auto& rows() {
+    return algorithm_table::template algorithms<Coll>();
+  }
+
+  /// The buffers of all ranks. A rank that is in place has no output of its own.
+  struct buffers_of_ranks {
+    std::vector<memory> in;
+    std::vector<memory> out;
+    placement where;
+
+    buffers_of_ranks(const element_and_op& pair, const situation& at, placement place)
+        : in(inputs(pair, at.ranks, at.n, at.shift)),
+          out(inputs(pair, at.ranks, at.n, at.shift + 3)),
+          where(place) {}
+    memory& output(int rank) {
+      const bool in_place = is_in_place(where, rank, static_cast<int>(in.size()));
+      return of_rank(in_place ? in : out, rank);
+    }
+    /// Requires that no rank has written to an input that is not its output.
+    void expect_inputs(const situation& at, const element_and_op& pair) {
+      for (int rank = 0; rank < at.ranks; ++rank) {
+        if (is_in_place(where, rank, at.ranks)) continue;
+        expect(at, pair, rank, of_rank(in, rank), folded(pair, rank, rank + 1, 0, at.n), true);
+      }
+    }
+  };
+
   template <class Row>
   static void one_all_reduce(ranks& all, const Row& row, const situation& at,
-                             const element_and_op& pair, const std::vector<int>& nodes) {
-    auto data = inputs(pair, at.ranks, at.n, at.shift);
+                             const element_and_op& pair, placement where,
+                             const std::vector<int>& nodes) {
+    buffers_of_ranks data(pair, at, where);
     const traffic sent = all.run(at.operation, at.cut, [&](channel net) {
-      return row.run(net, erased(of_rank(data, net.rank()), pair), pair.op);
+      return row.run(net, erased(of_rank(data.in, net.rank()), pair),
+                     erased(data.output(net.rank()), pair), pair.op);
     });
     const auto want = folded(pair, 0, at.ranks, 0, at.n);
     for (int rank = 0; rank < at.ranks; ++rank) {
-      expect(at, pair, rank, of_rank(data, rank), want, in_order(row, pair));
-      REQUIRE_MESSAGE(same_bytes(of_rank(data, rank), of_rank(data, 0)), at.text(rank));
+      expect(at, pair, rank, data.output(rank), want, in_order(row, pair));
+      REQUIRE_MESSAGE(same_bytes(data.output(rank), data.output(0)), at.text(rank));
     }
+    data.expect_inputs(at, pair);
     expect_cost(at, sent, partition(at.n, at.ranks), pair, nodes);
   }
 
-  template <class Rows>
-  static void prefix_sums(const Rows& rows, collective coll) {
+  template <collective Coll>
+  static void prefix_sums() {
     sweep<World>(
         [&](ranks& all, const element_and_op& pair, std::size_t n, pieces cut, std::size_t shift) {
           const int p = all.size();
-          for (const auto& row : rows) {
+          const placement where = placement_of(n, shift);
+          for (const auto& row : rows<Coll>()) {
             if (!legal(row, pair, p)) continue;
-            const situation at{coll, row.id, p, pair.name, n, cut, shift};
-            auto data = inputs(pair, p, n, shift);
-            const traffic sent = all.run(coll, cut, [&](channel net) {
-              return row.run(net, erased(of_rank(data, net.rank()), pair), pair.op);
+            const situation at{Coll, row.id, p, pair.name, n, cut, shift, -1, text_of(where)};
+            buffers_of_ranks data(pair, at, where);
+            const traffic sent = all.run(Coll, cut, [&](channel net) {
+              return row.run(net, erased(of_rank(data.in, net.rank()), pair),
+                             erased(data.output(net.rank()), pair), pair.op);
             });
             for (int rank = 0; rank < p; ++rank) {
-              const int last = coll == collective::scan ? rank + 1 : std::max(rank, 1);
-              expect(at, pair, rank, of_rank(data, rank), folded(pair, 0, last, 0, n),
+              // The output of rank 0 of an exscan is what it was before: in both buffers its input.
+              const int last = Coll == collective::scan ? rank + 1 : std::max(rank, 1);
+              expect(at, pair, rank, data.output(rank), folded(pair, 0, last, 0, n),
                      in_order(row, pair));
             }
+            data.expect_inputs(at, pair);
             expect_cost(at, sent, partition(n, p), pair);
           }
         });

@@ -1,19 +1,22 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
+#include <colls/algorithm/table.hpp>
 #include <colls/selection/tuning.hpp>
 
 #include "../support/closed_forms.hpp"
 #include "../support/communicators.hpp"
 
 #include <initializer_list>
+#include <stdexcept>
 
 // Tests the predictions and choices of tuning, and that comm.explain reports what a call does.
 
 namespace {
 
 using colls::algorithm;
+using colls::algorithm_candidates;
 using colls::algorithm_choice;
-using colls::algorithm_set;
+using colls::algorithm_info;
 using colls::collective;
 using colls::cost;
 using colls::cost_model;
@@ -27,6 +30,32 @@ constexpr network_cost simple{.near = {1'000'000, 0, 1'024'000},  // 1 us, 1 ns 
                               .reduce_per_kib = 0,
                               .min_segment = 4096,
                               .one_thread = false};
+
+template <auto Algorithm>
+constexpr algorithm_info description = colls::detail::info_of<Algorithm>();
+
+/// Returns the description of an algorithm. Of two algorithms `direct`, returns the one for ranks
+/// that access each other's memory.
+const algorithm_info& info_of(collective coll, algorithm algo) {
+  const algorithm_info* found = nullptr;
+  colls::detail::with_collective(coll, [&]<collective Coll>() {
+    colls::detail::algorithms_of<Coll>().for_each([&]<auto Algorithm>() {
+      if (Algorithm.id == algo && !Algorithm.needs.one_thread) found = &description<Algorithm>;
+    });
+  });
+  if (found == nullptr) throw std::logic_error("no such algorithm");
+  return *found;
+}
+algorithm_candidates set_of(collective coll, const std::initializer_list<algorithm>& list) {
+  algorithm_candidates all;
+  for (const algorithm algo : list) all.add(info_of(coll, algo));
+  return all;
+}
+cost predict(const network_cost& net, collective coll, std::uint64_t bytes, int p, int on_host,
+             const algorithm_choice& choice) {
+  return cost_model(net, bytes, p, on_host).predict(info_of(coll, choice.id), choice);
+}
+double us_of(const cost& predicted) { return static_cast<double>(predicted.time) * 1e-6; }
 
 struct pair {
   collective operation;
@@ -71,9 +100,7 @@ TEST_CASE("messages and bytes are those of the closed forms") {
             CAPTURE(choice.radix);
             const auto ranks = static_cast<std::uint64_t>(p);
             const std::uint64_t bytes = each.operation == collective::barrier ? 0 : chunk * ranks;
-            const cost got =
-                cost_model(simple, cost_model::pricing::of(each.operation), bytes, p, p)
-                    .predict(choice);
+            const cost got = predict(simple, each.operation, bytes, p, p, choice);
             closed_forms::call call{colls::partition::blocks(chunk, p)};
             call.segment = choice.segment;
             call.lanes = choice.lanes;
@@ -93,10 +120,7 @@ TEST_CASE("messages and bytes are those of the closed forms") {
 
 TEST_CASE("times are those of the longest chain of messages") {
   const auto us = [](collective coll, std::uint64_t bytes, int p, const algorithm_choice& choice) {
-    return static_cast<double>(cost_model(simple, cost_model::pricing::of(coll), bytes, p, p)
-                                   .predict(choice)
-                                   .time) *
-           1e-6;
+    return us_of(predict(simple, coll, bytes, p, p, choice));
   };
   using enum algorithm;
   CHECK(us(collective::all_reduce, 0, 64, {recursive_doubling}) == doctest::Approx(6.0));
@@ -114,18 +138,25 @@ TEST_CASE("times are those of the longest chain of messages") {
   CHECK(us(collective::gather, 8000, 8, {binomial_tree}) == doctest::Approx(10.0));
   CHECK(us(collective::all_to_all, 8000, 8, {pairwise}) == doctest::Approx(14.0));
   CHECK(us(collective::barrier, 0, 9, {dissemination, 0, 1, 3}) == doctest::Approx(2.0));
+  // Towards a root, a long message is cleared to send when the one before has arrived.
+  CHECK(us(collective::gather, 600'000, 3, {binomial_tree}) == doctest::Approx(402.0));
+  CHECK(us(collective::scatter, 600'000, 3, {binomial_tree}) == doctest::Approx(401.0));
+  // A root sends one message after another, and receives several at the same time.
+  network_cost busy = simple;
+  busy.near.overhead = 500'000;
+  CHECK(us_of(predict(busy, collective::gather, 8000, 8, 8, {linear})) == doctest::Approx(9.0));
+  CHECK(us_of(predict(busy, collective::scatter, 8000, 8, 8, {linear})) == doctest::Approx(12.0));
 }
 
 TEST_CASE(
     "direct is priced as if all ranks exposed their buffers, or by its messages if they cannot") {
   network_cost with_windows = simple;
   with_windows.window_per_kib = 102'400;  // 0.1 ns a byte
-  const auto predict = [&](collective coll, std::uint64_t bytes, int on_host) {
-    return cost_model(with_windows, cost_model::pricing::of(coll), bytes, 4, on_host)
-        .predict({algorithm::direct});
+  const auto by_direct = [&](collective coll, std::uint64_t bytes, int on_host) {
+    return predict(with_windows, coll, bytes, 4, on_host, {algorithm::direct});
   };
   const auto us = [&](collective coll, std::uint64_t bytes) {
-    return static_cast<double>(predict(coll, bytes, 4).time) * 1e-6;
+    return us_of(by_direct(coll, bytes, 4));
   };
   // Two rounds of 1 us, 0.12 us for the descriptors, and the bytes that a rank works on.
   constexpr std::uint64_t n = 80'000;
@@ -138,24 +169,18 @@ TEST_CASE(
   CHECK(us(collective::gather, n) == doctest::Approx(2.072 + 4));
   CHECK(us(collective::all_to_all, n) == doctest::Approx(2.12 + 12));
   CHECK(us(collective::scan, n) == doctest::Approx(2.12 + 16));
-  CHECK(predict(collective::all_reduce, n, 4).messages == 24);
-  CHECK(predict(collective::all_reduce, n, 4).bytes == 12 * 24);
-  CHECK(predict(collective::broadcast, n, 4).messages == 6);
-  CHECK(predict(collective::reduce, n, 4).messages == 6);
+  CHECK(by_direct(collective::all_reduce, n, 4).messages == 24);
+  CHECK(by_direct(collective::all_reduce, n, 4).bytes == 12 * 24);
+  CHECK(by_direct(collective::broadcast, n, 4).messages == 6);
+  CHECK(by_direct(collective::reduce, n, 4).messages == 6);
   // Between hosts no buffer is exposed.
-  CHECK(predict(collective::all_reduce, n, 2).bytes == 12 * 24 + 2 * 12 * 20'000);
+  CHECK(by_direct(collective::all_reduce, n, 2).bytes == 12 * 24 + 2 * 12 * 20'000);
   // Short vectors take one round: 1 us, and three messages of 1 ns a byte.
   CHECK(us(collective::all_reduce, 1000) == doctest::Approx(4.0));
   CHECK(us(collective::broadcast, 1000) == doctest::Approx(4.0));
   CHECK(us(collective::all_gather, 1000) == doctest::Approx(1.75));
-  CHECK(predict(collective::scan, 1000, 4).messages == 6);
-  CHECK(predict(collective::reduce, 1000, 4).bytes == 3000);
-}
-
-algorithm_set set_of(std::initializer_list<algorithm> list) {
-  algorithm_set all;
-  for (const algorithm algo : list) all.add(algo);
-  return all;
+  CHECK(by_direct(collective::scan, 1000, 4).messages == 6);
+  CHECK(by_direct(collective::reduce, 1000, 4).bytes == 3000);
 }
 
 TEST_CASE("the least predicted time is chosen, with the best segments and lanes") {
@@ -164,31 +189,35 @@ TEST_CASE("the least predicted time is chosen, with the best segments and lanes"
   busy.near.overhead = 100'000;
   tuning.set(busy);
   using enum algorithm;
-  const algorithm_set some = set_of({linear, ring, recursive_doubling, circulant, double_tree});
+  const algorithm_candidates some =
+      set_of(collective::all_reduce, {linear, ring, recursive_doubling, circulant, double_tree});
   const algorithm_choice open{automatic, 0, 0, 0};
   selection_query call{collective::all_reduce, 8, 64, true, colls::order::any, true};
-  CHECK(tuning.choose(call, open, some).id == recursive_doubling);
+  CHECK(tuning.choose(call, open, some).choice.id == recursive_doubling);
   call.bytes = 64 << 10;
-  CHECK(tuning.choose(call, open, some).id == circulant);
-  CHECK(tuning.choose(call, open, set_of({linear})).id == linear);
+  CHECK(tuning.choose(call, open, some).choice.id == circulant);
+  CHECK(tuning.choose(call, open, set_of(collective::all_reduce, {linear})).choice.id == linear);
   network_cost slow = simple;
   slow.near.latency = 100'000'000'000;
   tuning.set(slow);
-  CHECK(tuning.choose(call, open, some).id == linear);  // two messages one after the other
+  CHECK(tuning.choose(call, open, some).choice.id == linear);  // two messages one after the other
   tuning.set(busy);
 
   // A long buffer goes down a chain in segments, in enough lanes to keep all ranks busy.
   call = {collective::broadcast, 64 << 20, 8};
-  const algorithm_choice choice = tuning.choose(call, open, set_of({chain, binomial_tree}));
+  const algorithm_choice choice =
+      tuning.choose(call, open, set_of(collective::broadcast, {chain, binomial_tree})).choice;
   CHECK(choice.id == chain);
   CHECK(choice.segment > 0);
   CHECK(choice.segment <= 1 << 20);
   CHECK(choice.lanes > 1);
   // Parameters that are set stay.
-  const algorithm_choice kept = tuning.choose(call, {chain, 12'345, 0, 7}, set_of({chain}));
+  const algorithm_choice kept =
+      tuning.choose(call, {chain, 12'345, 0, 7}, set_of(collective::broadcast, {chain})).choice;
   CHECK((kept.segment == 12'345 && kept.radix == 7));
   // An algorithm without segments uses one lane.
-  CHECK(tuning.choose({collective::all_to_all, 1000, 5}, open, set_of({bruck})).lanes == 1);
+  const algorithm_candidates only_bruck = set_of(collective::all_to_all, {bruck});
+  CHECK(tuning.choose({collective::all_to_all, 1000, 5}, open, only_bruck).choice.lanes == 1);
 }
 
 TEST_CASE("no choice is worse than another of the table") {
@@ -199,9 +228,11 @@ TEST_CASE("no choice is worse than another of the table") {
       for (std::uint64_t bytes = 8; bytes <= 256u << 20; bytes *= 8) {
         const selection_query call{each.operation, bytes, p};
         const algorithm_choice open{algorithm::automatic, 0, 0, 0};
-        const colls::explanation all = tuning.explain(call, open, set_of(each.algorithms));
+        const colls::explanation all =
+            tuning.explain(call, open, set_of(each.operation, each.algorithms));
         CHECK(all.predictions.size() == each.algorithms.size());
-        CHECK(all.chosen == tuning.choose(call, open, set_of(each.algorithms)));
+        CHECK(all.chosen ==
+              tuning.choose(call, open, set_of(each.operation, each.algorithms)).choice);
         for (const colls::prediction& other : all.predictions) {
           CHECK(all.predictions[0].cost.time <= other.cost.time);
         }
@@ -219,11 +250,7 @@ TEST_CASE(
   oversubscribed.time_slice = 200'000;
   using enum algorithm;
   const auto us = [&](collective coll, std::uint64_t bytes, int on_host, algorithm algo) {
-    return static_cast<double>(
-               cost_model(oversubscribed, cost_model::pricing::of(coll), bytes, 8, on_host)
-                   .predict({algo})
-                   .time) *
-           1e-6;
+    return us_of(predict(oversubscribed, coll, bytes, 8, on_host, {algo}));
   };
   // 14 messages of 2 x 1.1 us on two cores; two waits of 1 us, and for three others of 0.2 us each.
   CHECK(us(collective::all_reduce, 1000, 8, linear) == doctest::Approx(15.4 + 2 * 1.6));
@@ -262,17 +289,18 @@ TEST_CASE(
 
   colls::tuning tuning;
   const algorithm_choice open{automatic, 0, 0, 0};
-  const algorithm_set some = set_of({linear, ring, recursive_doubling, recursive_halving});
+  const algorithm_candidates some =
+      set_of(collective::all_reduce, {linear, ring, recursive_doubling, recursive_halving});
   const selection_query call{collective::all_reduce, 8, 8, true, colls::order::any, true};
   network_cost tcp = colls::tcp_cost;
   for (const int cores : {0, 8}) {
     tcp.cores = cores;
     tuning.set(tcp);
-    CHECK(tuning.choose(call, open, some).id == recursive_doubling);
+    CHECK(tuning.choose(call, open, some).choice.id == recursive_doubling);
   }
   tcp.cores = 2;
   tuning.set(tcp);
-  CHECK(tuning.choose(call, open, some).id == linear);
+  CHECK(tuning.choose(call, open, some).choice.id == linear);
 
   // Through shared memory one round of all ranks with all others, as long as the vectors are short.
   network_cost shm = colls::hybrid_cost;
@@ -280,8 +308,8 @@ TEST_CASE(
     shm.cores = cores;
     tuning.set(shm);
     const selection_query query{coll, bytes, 8, true, colls::order::any, true};
-    return tuning.choose(query, open, set_of({linear, recursive_doubling, binomial_tree, direct}))
-        .id;
+    const algorithm tree = coll == collective::reduce ? binomial_tree : recursive_doubling;
+    return tuning.choose(query, open, set_of(coll, {linear, tree, direct})).choice.id;
   };
   CHECK(chosen(collective::all_reduce, 1024, 8) == recursive_doubling);
   CHECK(chosen(collective::all_reduce, 1024, 2) == direct);
@@ -296,12 +324,13 @@ TEST_CASE("between hosts, algorithms that cross once for each host win") {
   colls::tuning tuning;
   const algorithm_choice open{algorithm::automatic, 0, 0, 0};
   const selection_query call{collective::all_reduce, 1 << 16, 48, true, colls::order::any, true};
-  const algorithm_set some = set_of({algorithm::recursive_halving, algorithm::circulant,
-                                     algorithm::ring, algorithm::hierarchical});
+  const algorithm_candidates some =
+      set_of(collective::all_reduce, {algorithm::recursive_halving, algorithm::circulant,
+                                      algorithm::ring, algorithm::hierarchical});
   tuning.set(two_levels, 8);
-  CHECK(tuning.choose(call, open, some).id == algorithm::hierarchical);
+  CHECK(tuning.choose(call, open, some).choice.id == algorithm::hierarchical);
   tuning.set(two_levels);
-  CHECK(tuning.choose(call, open, some).id != algorithm::hierarchical);
+  CHECK(tuning.choose(call, open, some).choice.id != algorithm::hierarchical);
 }
 
 TEST_CASE("trees whose children are on other hosts cost more") {
@@ -311,11 +340,7 @@ TEST_CASE("trees whose children are on other hosts cost more") {
   two_levels.host_per_kib = 10 * 1'024'000;
   const auto us = [&](collective coll, std::uint64_t bytes, int p, int on_host, int radix) {
     const algorithm_choice choice{algorithm::knomial_tree, 0, 1, radix};
-    return static_cast<double>(
-               cost_model(two_levels, cost_model::pricing::of(coll), bytes, p, on_host)
-                   .predict(choice)
-                   .time) *
-           1e-6;
+    return us_of(predict(two_levels, coll, bytes, p, on_host, choice));
   };
   // One edge between two hosts, with the ranks as children of one level or of two.
   CHECK(us(collective::broadcast, 100, 8, 4, 4) == doctest::Approx(10 + 1 + 1));

@@ -33,24 +33,14 @@ inline const std::vector<row>& rows() {
     using algorithm_table =
         colls::detail::algorithm_table<colls::basic_channel<colls::simulated_transport>>;
     std::vector<row> result;
-    const auto add = [&](collective operation, const auto& table) {
-      for (const auto& each : table) {
-        result.push_back({operation, each.id, each.requirement == colls::needs::commutative,
-                          each.requirement == colls::needs::even_ranks,
-                          each.reduction_order == colls::order::rank});
-      }
-    };
-    add(collective::barrier, algorithm_table::barrier);
-    add(collective::broadcast, algorithm_table::broadcast);
-    add(collective::all_reduce, algorithm_table::all_reduce);
-    add(collective::reduce, algorithm_table::reduce);
-    add(collective::reduce_scatter, algorithm_table::reduce_scatter);
-    add(collective::all_gather, algorithm_table::all_gather);
-    add(collective::gather, algorithm_table::gather);
-    add(collective::scatter, algorithm_table::scatter);
-    add(collective::all_to_all, algorithm_table::all_to_all);
-    add(collective::scan, algorithm_table::scan);
-    add(collective::exscan, algorithm_table::exscan);
+    for (int operation = 0; operation <= static_cast<int>(collective::exscan); ++operation) {
+      colls::detail::with_collective(static_cast<collective>(operation), [&]<collective Coll>() {
+        for (const auto& each : algorithm_table::algorithms<Coll>()) {
+          result.push_back({Coll, each.id, each.needs.commutative, each.needs.even_ranks,
+                            each.reduction_order == colls::order::rank});
+        }
+      });
+    }
     return result;
   }();
   return all;

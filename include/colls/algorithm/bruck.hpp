@@ -10,40 +10,54 @@
 // ranks ahead of rank r. Block i on rank r is the data of rank (r + i) mod p in an all_gather, and
 // the data for rank (r + i) mod p in an all_to_all.
 
+#include <colls/algorithm/description.hpp>
 #include <colls/algorithm/rotated_partition.hpp>
 
 namespace colls::bruck {
 
-/// Before the call, chunk r of `data` on rank r holds the data of rank r. Afterwards every rank
-/// holds all chunks. Takes ceil(log_k p) rounds. In each round, a rank receives chunks from up to
-/// k-1 ranks ahead of it. Every rank sends p-1 chunks in total.
-template <channel Channel, buffer Data>
-task<> all_gather(Channel net, Data data, partition parts) {
-  const pattern::dissemination circle{net.rank(), net.size(), net.radix()};
-  const rotated_partition order(parts, net.rank());
-  scratch memory = net.scratch_like(data, data.size());
-  const Data work = typed_view(data, memory.data(), data.size());
-  const chunks block(work, order);
-  net.copy(bytes(block[0]), bytes(chunks(data, parts)[net.rank()]));
-  for (int known = 1; known < net.size(); known = circle.next_step(known)) {
-    // Returns the blocks that this rank receives from the peer that is `j * known` ranks ahead.
-    // This rank sends the same number of blocks to the peer that is `j * known` ranks behind.
-    const auto missing_blocks = [&](int j) {
-      const int missing = net.size() - j * known;
-      return pattern::rank_range{j * known, j * known + (known < missing ? known : missing)};
-    };
-    const auto send = [&](int j) {
-      const pattern::rank_range held{0, missing_blocks(j).size()};
-      return net.send(circle.behind(j * known), bytes(block[held]));
-    };
-    const auto recv = [&](int j) {
-      return net.recv(circle.ahead(j * known), bytes(block[missing_blocks(j)]));
-    };
-    const int last = circle.peers(known) + 1;
-    co_await when_all(each_of(1, last, send), each_of(1, last, recv));
+/// Takes ceil(log_k p) rounds. In each round, a rank receives chunks from up to k-1 ranks ahead of
+/// it. Every rank sends p-1 chunks in total.
+struct all_gather_algorithm : built_in<collective::all_gather, algorithm::bruck> {
+  static constexpr bool has_radix = true;
+
+  template <channel Channel, buffer Data>
+  static task<> run(Channel net, Data in, Data out, partition parts) {
+    const pattern::dissemination circle{net.rank(), net.size(), net.radix()};
+    const rotated_partition order(parts, net.rank());
+    scratch memory = net.scratch_like(in, out.size());
+    const Data work = typed_view(out, memory.data(), out.size());
+    const chunks block(work, order);
+    net.copy(bytes(block[0]), bytes(in));
+    for (int known = 1; known < net.size(); known = circle.next_step(known)) {
+      // Returns the blocks that this rank receives from the peer that is `j * known` ranks ahead.
+      // This rank sends the same number of blocks to the peer that is `j * known` ranks behind.
+      const auto missing_blocks = [&](int j) {
+        const int missing = net.size() - j * known;
+        return pattern::rank_range{j * known, j * known + (known < missing ? known : missing)};
+      };
+      const auto send = [&](int j) {
+        const pattern::rank_range held{0, missing_blocks(j).size()};
+        return net.send(circle.behind(j * known), bytes(block[held]));
+      };
+      const auto recv = [&](int j) {
+        return net.recv(circle.ahead(j * known), bytes(block[missing_blocks(j)]));
+      };
+      const int last = circle.peers(known) + 1;
+      co_await when_all(each_of(1, last, send), each_of(1, last, recv));
+    }
+    order.unrotate(net, out, work);
   }
-  order.unrotate(net, data, work);
-}
+
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice& choice) {
+    const auto known = [&](int step) {
+      return model.number(step < model.ranks() - step ? step : model.ranks() - step);
+    };
+    auto sum = model.copied(model.dissemination_rounds(choice.radix, known), model.bytes());
+    sum.bytes = model.number(model.ranks() - 1) * model.bytes();
+    return sum;
+  }
+};
+inline constexpr all_gather_algorithm all_gather;
 
 /// The blocks that a rank sends in one round of an all_to_all. The distance of a block is the
 /// number of ranks from its source to its destination. Each round has a step, which is a power of
@@ -162,22 +176,43 @@ task<> route(Channel net, detail::recycled_vector<mutable_bytes>& block, int ste
   co_await route(net, block, circle.next_step(step), is_one_length, arriving);
 }
 
-/// Afterwards chunk i of `out` on rank r holds chunk r of `in` on rank i. `in` is only read and
-/// must not overlap `out`. Chunk i of `in_parts` on rank r must be as long as chunk r of
-/// `out_parts` on rank i. Takes ceil(log_k p) rounds. In each round, a rank sends at most k-1
-/// messages. The distance from the source of a chunk to its destination is written in base k. The
-/// chunk is sent once for each nonzero digit of this number. If `in_parts.is_blocks()` is
-/// false, the ranks also exchange the lengths of the chunks. This doubles the numbers of rounds and
-/// messages.
-template <channel Channel, buffer Data>
-task<> all_to_all(Channel net, Data in, partition in_parts, Data out, partition out_parts) {
-  const pattern::ring ring(net.rank(), net.size());
-  const chunks outgoing(in, in_parts);
-  const chunks arriving(out, out_parts);
-  detail::recycled_vector<mutable_bytes> block;
-  for (int i = 0; i < net.size(); ++i) block.push_back(bytes(outgoing[ring.ahead(i)]));
-  net.copy(bytes(arriving[net.rank()]), block[0]);
-  co_await route(net, block, 1, in_parts.is_blocks(), arriving);
-}
+/// Takes ceil(log_k p) rounds. In each round, a rank sends at most k-1 messages. The distance from
+/// the source of a chunk to its destination is written in base k. The chunk is sent once for each
+/// nonzero digit of this number. If `in_parts.is_blocks()` is false, the ranks also exchange the
+/// lengths of the chunks. This doubles the numbers of rounds and messages.
+struct all_to_all_algorithm : built_in<collective::all_to_all, algorithm::bruck> {
+  static constexpr bool has_radix = true;
+
+  template <channel Channel, buffer Data>
+  static task<> run(Channel net, Data in, partition in_parts, Data out, partition out_parts) {
+    const pattern::ring ring(net.rank(), net.size());
+    const chunks outgoing(in, in_parts);
+    const chunks arriving(out, out_parts);
+    detail::recycled_vector<mutable_bytes> block;
+    for (int i = 0; i < net.size(); ++i) block.push_back(bytes(outgoing[ring.ahead(i)]));
+    net.copy(bytes(arriving[net.rank()]), block[0]);
+    co_await route(net, block, 1, in_parts.is_blocks(), arriving);
+  }
+
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice& choice) {
+    // Each round handles one digit of the distances. `step` is the value of this digit's place. A
+    // message contains all chunks that have the same digit at this place. The message for the
+    // digit 1 is the longest.
+    const std::uint64_t p = model.number(model.ranks());
+    std::uint64_t packed = 0;
+    const auto longest_message = [&](int step) {
+      const std::uint64_t unit = model.number(step);
+      const std::uint64_t period = unit * model.number(choice.radix);
+      const std::uint64_t rest = p % period;
+      const std::uint64_t below = rest < unit ? rest : unit;
+      packed += p - (p / period * unit + below);
+      return p / period * unit + (rest - below < unit ? rest - below : unit);
+    };
+    auto sum = model.dissemination_rounds(choice.radix, longest_message);
+    sum.bytes = p * packed * model.chunk_bytes();
+    return model.copied(sum, 2 * packed * model.chunk_bytes());
+  }
+};
+inline constexpr all_to_all_algorithm all_to_all;
 
 }  // namespace colls::bruck

@@ -13,53 +13,88 @@
 
 namespace colls::chain {
 
-/// Afterwards `data` on every rank holds the root's data. The data travels from rank to rank in
-/// circular order, from the root to the rank before the root. All ranks together send p-1 messages
-/// per segment. A rank sends each segment at most once.
-template <channel Channel, buffer Data>
-task<> broadcast(Channel net, Data data, int root) {
-  const pattern::in_order_node node = pattern::chain_from_root(net.rank(), net.size(), root);
-  const auto piece = [=](Channel lane, std::size_t offset, std::size_t n) {
-    return pipeline::down(lane, data.subspan(offset, n), node);
-  };
-  return pipeline::in_segments(net, data, piece);
+/// The data travels from rank to rank in circular order, from the root to the rank before the root.
+/// All ranks together send p-1 messages per segment. A rank sends each segment at most once.
+struct broadcast_algorithm : built_in<collective::broadcast, algorithm::chain> {
+  template <channel Channel, buffer Data>
+  static task<> run(Channel net, Data data, int root) {
+    const pattern::in_order_node node = pattern::chain_from_root(net.rank(), net.size(), root);
+    const auto piece = [=](Channel lane, std::size_t offset, std::size_t n) {
+      return pipeline::down(lane, data.subspan(offset, n), node);
+    };
+    return pipeline::in_segments(net, data, piece);
+  }
+
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice& choice) {
+    return model.pipeline(model.bytes(), model.number(model.ranks() - 1), 1, choice, false);
+  }
+  static constexpr auto segmented_bytes(const loggp_model& model) { return model.bytes(); }
+};
+inline constexpr broadcast_algorithm broadcast;
+
+/// Returns the cost of a reduction that travels along a chain of all ranks.
+constexpr auto reduction_cost(const loggp_model& model, const algorithm_choice& choice) {
+  return model.pipeline(model.bytes(), model.number(model.ranks() - 1), 1, choice, true);
 }
 
-/// Afterwards `out` on the root holds the sum of `in` over all ranks. `out` on the other ranks is
-/// ignored. On the root, `in` may be the same buffer as `out`; otherwise `in` is only read. All
-/// ranks together send p-1 messages per segment. If the operation does not commute, two chains lead
-/// to the root, one from the lowest rank and one from the highest rank. This way the inputs are
-/// combined in rank order.
-template <channel Channel, buffer Data, class Op>
-task<> reduce(Channel net, Data in, Data out, int root, Op op) {
-  const pattern::in_order_node node =
-      pattern::chain_to_root(net.rank(), net.size(), root, !is_commutative(op));
-  const Data sum = net.rank() == root ? out : in;
-  const auto piece = [=](Channel lane, std::size_t offset, std::size_t n) {
-    return pipeline::up(lane, in.subspan(offset, n), sum.subspan(offset, n), node, op);
-  };
-  return pipeline::in_segments(net, in, piece);
-}
+/// All ranks together send p-1 messages per segment. If the operation does not commute, two chains
+/// lead to the root, one from the lowest rank and one from the highest rank. This way the inputs
+/// are combined in rank order.
+struct reduce_algorithm : built_in<collective::reduce, algorithm::chain> {
+  template <channel Channel, buffer Data, class Op>
+  static task<> run(Channel net, Data in, Data out, int root, Op op) {
+    const pattern::in_order_node node =
+        pattern::chain_to_root(net.rank(), net.size(), root, !is_commutative(op));
+    const Data sum = net.rank() == root ? out : in;
+    const auto piece = [=](Channel lane, std::size_t offset, std::size_t n) {
+      return pipeline::up(lane, in.subspan(offset, n), sum.subspan(offset, n), node, op);
+    };
+    return pipeline::in_segments(net, in, piece);
+  }
 
-/// Afterwards `data` on rank r holds the sum, in rank order, of what `data` held on ranks 0 to r
-/// before the call. All ranks together send p-1 messages per segment.
-template <channel Channel, buffer Data, class Op>
-task<> scan(Channel net, Data data, Op op) {
-  const auto piece = [=](Channel lane, std::size_t offset, std::size_t n) {
-    return linear::scan(lane, data.subspan(offset, n), op);
-  };
-  return pipeline::in_segments(net, data, piece);
-}
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice& choice) {
+    return reduction_cost(model, choice);
+  }
+  static constexpr auto segmented_bytes(const loggp_model& model) { return model.bytes(); }
+};
+inline constexpr reduce_algorithm reduce;
 
-/// Afterwards `data` on rank r holds the sum, in rank order, of what `data` held on ranks 0 to r-1
-/// before the call. `data` on rank 0 is unchanged. All ranks together send p-1 messages per
-/// segment.
-template <channel Channel, buffer Data, class Op>
-task<> exscan(Channel net, Data data, Op op) {
-  const auto piece = [=](Channel lane, std::size_t offset, std::size_t n) {
-    return linear::exscan(lane, data.subspan(offset, n), op);
-  };
-  return pipeline::in_segments(net, data, piece);
-}
+/// All ranks together send p-1 messages per segment.
+struct scan_algorithm : built_in<collective::scan, algorithm::chain> {
+  static constexpr order reduction_order = order::rank;
+
+  template <channel Channel, buffer Data, class Op>
+  static task<> run(Channel net, Data in, Data out, Op op) {
+    const auto piece = [=](Channel lane, std::size_t offset, std::size_t n) {
+      return linear::scan.run(lane, in.subspan(offset, n), out.subspan(offset, n), op);
+    };
+    return pipeline::in_segments(net, in, piece);
+  }
+
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice& choice) {
+    return reduction_cost(model, choice);
+  }
+  static constexpr auto segmented_bytes(const loggp_model& model) { return model.bytes(); }
+};
+inline constexpr scan_algorithm scan;
+
+/// All ranks together send p-1 messages per segment.
+struct exscan_algorithm : built_in<collective::exscan, algorithm::chain> {
+  static constexpr order reduction_order = order::rank;
+
+  template <channel Channel, buffer Data, class Op>
+  static task<> run(Channel net, Data in, Data out, Op op) {
+    const auto piece = [=](Channel lane, std::size_t offset, std::size_t n) {
+      return linear::exscan.run(lane, in.subspan(offset, n), out.subspan(offset, n), op);
+    };
+    return pipeline::in_segments(net, in, piece);
+  }
+
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice& choice) {
+    return reduction_cost(model, choice);
+  }
+  static constexpr auto segmented_bytes(const loggp_model& model) { return model.bytes(); }
+};
+inline constexpr exscan_algorithm exscan;
 
 }  // namespace colls::chain

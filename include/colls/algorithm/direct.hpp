@@ -9,12 +9,10 @@
 // (CMA), which is a system call. If a rank cannot expose its data in either of these two ways, it
 // sends the data as messages.
 
-#include <colls/algorithm/direct_data_movement.hpp>
 #include <colls/algorithm/direct_short.hpp>
 #include <colls/algorithm/direct_thresholds.hpp>
 #include <colls/algorithm/linear.hpp>
 #include <colls/algorithm/shared_window.hpp>
-#include <colls/base/partition.hpp>
 
 namespace colls::direct {
 
@@ -324,26 +322,34 @@ task<> all_reduce_in_pieces(Channel net, Data in, Data out, Op op) {
   co_await run_in_lanes(net, net.width(), count, piece);
 }
 
-/// Afterwards `out` on every rank holds the sum of `in` over all ranks, with the same bits as the
-/// sequential sum in rank order. `in` may be the same buffer as `out`; otherwise it is only read.
-/// If the inputs are short, every rank sends its input to all other ranks. Otherwise runs
-/// `all_reduce_in_pieces`.
-template <channel Channel, buffer Data, class Op>
-  requires shared_window_transport<typename Channel::transport_type>
-task<> all_reduce_out_of_place(Channel net, Data in, Data out, Op op) {
-  if (is_short_vector(collective::all_reduce, bytes(in).size, net.size())) {
-    return run_frameless<direct_short::all_reduce<Channel, Data, Op>>(net, in, out, op);
-  }
-  return all_reduce_in_pieces(net, in, out, op);
-}
+/// Short inputs are sent to all ranks. Otherwise each rank sums one chunk of all inputs.
+struct all_reduce_algorithm : direct_short::built_in_direct<collective::all_reduce> {
+  static constexpr order reduction_order = order::rank;
 
-/// Afterwards `data` on every rank holds the sum of the inputs of all ranks, with the same bits as
-/// the sequential sum in rank order.
-template <channel Channel, buffer Data, class Op>
-  requires shared_window_transport<typename Channel::transport_type>
-task<> all_reduce(Channel net, Data data, Op op) {
-  return all_reduce_out_of_place(net, data, data, op);
-}
+  template <channel Channel, buffer Data, class Op>
+    requires shared_window_transport<typename Channel::transport_type>
+  static task<> run(Channel net, Data in, Data out, Op op) {
+    if (is_short_vector(operation, bytes(in).size, net.size())) {
+      return run_frameless<direct_short::all_reduce<Channel, Data, Op>>(net, in, out, op);
+    }
+    return all_reduce_in_pieces(net, in, out, op);
+  }
+  template <class Channel>
+  using frameless =
+      step_if_supported<Channel, direct_short::all_reduce<Channel, any_buffer, any_op>>;
+
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice& choice) {
+    const std::uint64_t n = model.bytes();
+    if (is_short(model)) {
+      return model.reduced(model.batch(model.mesh(n), n), model.number(model.ranks() - 1) * n);
+    }
+    if (model.has_windows()) return model.descriptor_exchange() + model.window_access_by_all(2 * n);
+    return model.descriptor_exchange(choice) +
+           model.reduced(model.chunk_mesh(choice), n - model.chunk_bytes()) +
+           model.chunk_mesh(choice);
+  }
+};
+inline constexpr all_reduce_algorithm all_reduce;
 
 /// Implements `reduce_scatter` for long vectors. Every rank reads its chunk of each peer's input
 /// from the peer's memory if it can access that input, and otherwise receives the chunk as a
@@ -385,17 +391,33 @@ task<> reduce_scatter_long(Channel net, Data in, Data out, partition parts, Op o
   co_await run_in_lanes(net, net.width(), segments, piece);
   co_await window.end();
 }
-/// Afterwards `out` on rank r holds chunk r of the sum of `in` over all ranks, with the same bits
-/// as the sequential sum in rank order. `out` may be exactly this rank's chunk of `in`. Apart from
-/// that, `in` is only read.
-template <channel Channel, buffer Data, class Op>
-  requires shared_window_transport<typename Channel::transport_type>
-task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
-  if (is_short_vector(collective::reduce_scatter, bytes(in).size, net.size())) {
-    return run_frameless<direct_short::reduce_scatter<Channel, Data, Op>>(net, in, out, parts, op);
+/// Short chunks are sent in one round. Otherwise each rank sums its chunk of all inputs.
+struct reduce_scatter_algorithm : direct_short::built_in_direct<collective::reduce_scatter> {
+  static constexpr order reduction_order = order::rank;
+
+  template <channel Channel, buffer Data, class Op>
+    requires shared_window_transport<typename Channel::transport_type>
+  static task<> run(Channel net, Data in, Data out, partition parts, Op op) {
+    if (is_short_vector(operation, bytes(in).size, net.size())) {
+      return run_frameless<direct_short::reduce_scatter<Channel, Data, Op>>(net, in, out, parts,
+                                                                            op);
+    }
+    return reduce_scatter_long(net, in, out, parts, op);
   }
-  return reduce_scatter_long(net, in, out, parts, op);
-}
+  template <class Channel>
+  using frameless =
+      step_if_supported<Channel, direct_short::reduce_scatter<Channel, any_buffer, any_op>>;
+
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice& choice) {
+    const std::uint64_t n = model.bytes();
+    const std::uint64_t chunk = model.chunk_bytes();
+    if (is_short(model)) return model.reduced(model.batch(model.mesh(chunk), chunk), n - chunk);
+    return model.descriptor_exchange() + (model.has_windows()
+                                              ? model.window_access_by_all(n + chunk)
+                                              : model.reduced(model.chunk_mesh(choice), n - chunk));
+  }
+};
+inline constexpr reduce_scatter_algorithm reduce_scatter;
 
 /// Implements a reduce in which only the root sums the inputs. The root reads the inputs that it
 /// can access, and receives the other inputs as messages.
@@ -455,7 +477,7 @@ task<> reduce_long(Channel net, Data in, Data out, int root, Op op) {
     return at_root ? window.accesses_in(1 - root) : window.exposes_in(root);
   };
   if (net.size() == 2 && !root_can_read()) {
-    co_await linear::reduce(net, in, out, root, op);
+    co_await linear::reduce.run(net, in, out, root, op);
     co_await window.end();
     co_return;
   }
@@ -498,17 +520,43 @@ task<> reduce_long(Channel net, Data in, Data out, int root, Op op) {
     if (window.exposes_out(peer)) buffers.copy_out(net, bytes(chunks(out, parts)[peer]));
   }
 }
-/// Afterwards `out` on the root holds the sum of `in` over all ranks, with the same bits as the
-/// sequential sum in rank order. On the other ranks, `out` is ignored. On the root, `in` may be the
-/// same buffer as `out`; otherwise `in` is only read.
-template <channel Channel, buffer Data, class Op>
-  requires shared_window_transport<typename Channel::transport_type>
-task<> reduce(Channel net, Data in, Data out, int root, Op op) {
-  if (is_short_vector(collective::reduce, bytes(in).size, net.size())) {
-    return run_frameless<direct_short::reduce<Channel, Data, Op>>(net, in, out, root, op);
+/// Short inputs are sent to the root. Otherwise the root sums all inputs, or each rank sums one chunk
+/// of them.
+struct reduce_algorithm : direct_short::built_in_direct<collective::reduce> {
+  static constexpr order reduction_order = order::rank;
+
+  template <channel Channel, buffer Data, class Op>
+    requires shared_window_transport<typename Channel::transport_type>
+  static task<> run(Channel net, Data in, Data out, int root, Op op) {
+    const std::size_t size = bytes(in).size;
+    if (is_short_vector(operation, size, net.size())) {
+      return run_frameless<direct_short::reduce<Channel, Data, Op>>(net, in, out, root, op);
+    }
+    if (is_reduced_at_root(size, net.size())) return reduce_at_root(net, in, out, root, op);
+    return reduce_long(net, in, out, root, op);
   }
-  if (is_reduced_at_root(bytes(in).size, net.size())) return reduce_at_root(net, in, out, root, op);
-  return reduce_long(net, in, out, root, op);
-}
+  template <class Channel>
+  using frameless = step_if_supported<Channel, direct_short::reduce<Channel, any_buffer, any_op>>;
+
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice& choice) {
+    const std::uint64_t n = model.bytes();
+    const std::uint64_t chunk = model.chunk_bytes();
+    if (is_short(model)) return model.batch(model.star_sum(n), n);
+    if (is_reduced_at_root(n, model.ranks())) {
+      const auto inputs_and_sum = (model.number(model.ranks()) + 1) * n;
+      return model.batch(model.star_in(model.descriptor_bytes)) +
+             (model.has_windows() ? model.window_access(model.star_out(0), inputs_and_sum, 1)
+                                  : model.star_sum(n));
+    }
+    if (model.has_windows()) {
+      return model.descriptor_exchange() + model.window_access_by_all(n + chunk);
+    }
+    if (model.ranks() == 2) return model.descriptor_exchange() + model.star_sum(n);
+    auto last = model.star_in(chunk);
+    last.messages *= model.pieces(chunk, choice.segment);
+    return model.descriptor_exchange() + model.reduced(model.chunk_mesh(choice), n - chunk) + last;
+  }
+};
+inline constexpr reduce_algorithm reduce;
 
 }  // namespace colls::direct

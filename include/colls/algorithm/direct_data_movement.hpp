@@ -7,10 +7,8 @@
 // of other processes by cross memory attach (CMA), which is a system call.
 
 #include <colls/algorithm/direct_short.hpp>
-#include <colls/algorithm/direct_thresholds.hpp>
 #include <colls/algorithm/multi_send_recv.hpp>
 #include <colls/algorithm/shared_window.hpp>
-#include <colls/base/partition.hpp>
 
 namespace colls::direct {
 
@@ -53,23 +51,28 @@ task<> all_gather_long(Channel net, Data in, Data out, partition parts) {
                     net.concurrent(get_all()));
   co_await window.end();
 }
-/// Afterwards chunk r of `out` on every rank holds `in` of rank r. `in` is only read, and may be
-/// exactly this rank's chunk of `out`.
-template <channel Channel, buffer Data>
-  requires shared_window_transport<typename Channel::transport_type>
-task<> all_gather_out_of_place(Channel net, Data in, Data out, partition parts) {
-  if (is_short_vector(collective::all_gather, bytes(out).size, net.size())) {
-    return run_frameless<direct_short::all_gather<Channel, Data>>(net, in, out, parts);
+/// Short inputs are sent to all ranks in one round.
+struct all_gather_algorithm : direct_short::built_in_direct<collective::all_gather> {
+  template <channel Channel, buffer Data>
+    requires shared_window_transport<typename Channel::transport_type>
+  static task<> run(Channel net, Data in, Data out, partition parts) {
+    if (is_short_vector(operation, bytes(out).size, net.size())) {
+      return run_frameless<direct_short::all_gather<Channel, Data>>(net, in, out, parts);
+    }
+    return all_gather_long(net, in, out, parts);
   }
-  return all_gather_long(net, in, out, parts);
-}
-/// Before the call, chunk r of `data` on rank r holds the data of rank r. Afterwards every rank
-/// holds all chunks.
-template <channel Channel, buffer Data>
-  requires shared_window_transport<typename Channel::transport_type>
-task<> all_gather(Channel net, Data data, partition parts) {
-  return all_gather_out_of_place(net, chunks(data, parts)[net.rank()], data, parts);
-}
+  template <class Channel>
+  using frameless = step_if_supported<Channel, direct_short::all_gather<Channel, any_buffer>>;
+
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice&) {
+    const std::uint64_t chunk = model.chunk_bytes();
+    if (is_short(model)) return model.batch(model.mesh(chunk), chunk);
+    return model.descriptor_exchange() +
+           (model.has_windows() ? model.window_access_by_all(2 * (model.bytes() - chunk))
+                                : model.mesh(chunk));
+  }
+};
+inline constexpr all_gather_algorithm all_gather;
 
 /// Implements `broadcast` for long vectors. Each rank copies the data from the root's buffer if it
 /// can access that buffer. Otherwise it receives the data as a message.
@@ -95,14 +98,38 @@ task<> broadcast_long(Channel net, Data data, int root) {
   }
   co_await window.end();
 }
-/// Afterwards `data` of every rank holds what `data` of the root held.
-template <channel Channel, buffer Data>
-  requires shared_window_transport<typename Channel::transport_type>
-task<> broadcast(Channel net, Data data, int root) {
-  if (is_short_vector(collective::broadcast, bytes(data).size, net.size())) {
-    return run_frameless<direct_short::broadcast<Channel, Data>>(net, data, root);
+/// A short buffer is sent to all ranks.
+struct broadcast_algorithm : direct_short::built_in_direct<collective::broadcast> {
+  template <channel Channel, buffer Data>
+    requires shared_window_transport<typename Channel::transport_type>
+  static task<> run(Channel net, Data data, int root) {
+    if (is_short_vector(operation, bytes(data).size, net.size())) {
+      return run_frameless<direct_short::broadcast<Channel, Data>>(net, data, root);
+    }
+    return broadcast_long(net, data, root);
   }
-  return broadcast_long(net, data, root);
+  template <class Channel>
+  using frameless = step_if_supported<Channel, direct_short::broadcast<Channel, any_buffer>>;
+
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice&) {
+    const std::uint64_t n = model.bytes();
+    if (is_short(model)) return model.batch(model.star_out(n), n);
+    const auto readers = model.number(model.ranks() - 1);
+    return model.batch(model.star_out(model.descriptor_bytes)) +
+           (model.has_windows() ? model.window_access(model.star_in(0), 2 * n, readers)
+                                : model.star_out(n));
+  }
+};
+inline constexpr broadcast_algorithm broadcast;
+
+/// Returns the cost of a gather or a scatter of a long vector.
+constexpr auto rooted_exchange_cost(const loggp_model& model) {
+  const auto others = model.number(model.ranks() - 1);
+  const std::uint64_t chunk = model.chunk_bytes();
+  const auto both = model.batch(model.star_in(model.descriptor_bytes) +
+                                loggp::phase{others, others * model.descriptor_bytes});
+  return both + (model.has_windows() ? model.window_access(model.star_in(0), 2 * chunk, others)
+                                     : model.star_in(chunk));
 }
 
 /// Implements `gather` for long vectors. Each rank writes its data to the root's buffer if the rank
@@ -140,16 +167,25 @@ task<> gather_long(Channel net, Data own, Data all, partition parts, int root) {
   }
   co_await window.end();
 }
-/// Afterwards chunk r of `all` on the root holds `own` of rank r. On the other ranks, `all` is
-/// ignored. On the root, `own` may be exactly the root's chunk of `all`.
-template <channel Channel, buffer Data>
-  requires shared_window_transport<typename Channel::transport_type>
-task<> gather(Channel net, Data own, Data all, partition parts, int root) {
-  if (is_short_vector(collective::gather, parts.total() * element_size(own), net.size())) {
-    return run_frameless<direct_short::gather<Channel, Data>>(net, own, all, parts, root);
+/// Short chunks are sent to the root.
+struct gather_algorithm : direct_short::built_in_direct<collective::gather> {
+  template <channel Channel, buffer Data>
+    requires shared_window_transport<typename Channel::transport_type>
+  static task<> run(Channel net, Data own, Data all, partition parts, int root) {
+    if (is_short_vector(operation, parts.total() * element_size(own), net.size())) {
+      return run_frameless<direct_short::gather<Channel, Data>>(net, own, all, parts, root);
+    }
+    return gather_long(net, own, all, parts, root);
   }
-  return gather_long(net, own, all, parts, root);
-}
+  template <class Channel>
+  using frameless = step_if_supported<Channel, direct_short::gather<Channel, any_buffer>>;
+
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice&) {
+    const std::uint64_t chunk = model.chunk_bytes();
+    return is_short(model) ? model.batch(model.star_in(chunk), chunk) : rooted_exchange_cost(model);
+  }
+};
+inline constexpr gather_algorithm gather;
 
 /// Implements `scatter` for long vectors. Each rank reads its data from the root's buffer if the
 /// rank can access that buffer. Otherwise the root writes to the rank's buffer if the root can
@@ -188,16 +224,26 @@ task<> scatter_long(Channel net, Data all, Data own, partition parts, int root) 
   }
   co_await window.end();
 }
-/// Afterwards `own` on rank r holds chunk r of `all` on the root. On the other ranks, `all` is
-/// ignored. On the root, `own` may be exactly the root's chunk of `all`.
-template <channel Channel, buffer Data>
-  requires shared_window_transport<typename Channel::transport_type>
-task<> scatter(Channel net, Data all, Data own, partition parts, int root) {
-  if (is_short_vector(collective::scatter, parts.total() * element_size(own), net.size())) {
-    return run_frameless<direct_short::scatter<Channel, Data>>(net, all, own, parts, root);
+/// Short chunks are sent by the root.
+struct scatter_algorithm : direct_short::built_in_direct<collective::scatter> {
+  template <channel Channel, buffer Data>
+    requires shared_window_transport<typename Channel::transport_type>
+  static task<> run(Channel net, Data all, Data own, partition parts, int root) {
+    if (is_short_vector(operation, parts.total() * element_size(own), net.size())) {
+      return run_frameless<direct_short::scatter<Channel, Data>>(net, all, own, parts, root);
+    }
+    return scatter_long(net, all, own, parts, root);
   }
-  return scatter_long(net, all, own, parts, root);
-}
+  template <class Channel>
+  using frameless = step_if_supported<Channel, direct_short::scatter<Channel, any_buffer>>;
+
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice&) {
+    const std::uint64_t chunk = model.chunk_bytes();
+    return is_short(model) ? model.batch(model.star_out(chunk), chunk)
+                           : rooted_exchange_cost(model);
+  }
+};
+inline constexpr scatter_algorithm scatter;
 
 /// Implements `all_to_all` for long vectors. Each rank copies its chunks from the inputs that it
 /// can access, and receives its chunks of the other inputs as messages.
@@ -241,17 +287,41 @@ task<> all_to_all_long(Channel net, Data in, partition in_parts, Data out, parti
                     net.concurrent(get_all()));
   co_await window.end();
 }
-/// Afterwards chunk i of `out` on rank r holds chunk r of `in` on rank i. `in` is only read and
-/// must not overlap `out`.
-template <channel Channel, buffer Data>
-  requires shared_window_transport<typename Channel::transport_type>
-task<> all_to_all(Channel net, Data in, partition in_parts, Data out, partition out_parts) {
-  if (in_parts.is_blocks() && out_parts.is_blocks() &&
-      is_short_vector(collective::all_to_all, bytes(in).size, net.size())) {
-    return run_frameless<direct_short::all_to_all<Channel, Data>>(net, in, in_parts, out,
-                                                                  out_parts);
+/// Short chunks of equal lengths are sent in one round.
+struct all_to_all_algorithm : direct_short::built_in_direct<collective::all_to_all> {
+  template <channel Channel, buffer Data>
+    requires shared_window_transport<typename Channel::transport_type>
+  static task<> run(Channel net, Data in, partition in_parts, Data out, partition out_parts) {
+    if (in_parts.is_blocks() && out_parts.is_blocks() &&
+        is_short_vector(operation, bytes(in).size, net.size())) {
+      return run_frameless<direct_short::all_to_all<Channel, Data>>(net, in, in_parts, out,
+                                                                    out_parts);
+    }
+    return all_to_all_long(net, in, in_parts, out, out_parts);
   }
-  return all_to_all_long(net, in, in_parts, out, out_parts);
-}
+  template <class Channel>
+  using frameless = step_if_supported<Channel, direct_short::all_to_all<Channel, any_buffer>>;
+
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice& choice) {
+    return all_gather.cost(model, choice);
+  }
+};
+inline constexpr all_to_all_algorithm all_to_all;
+
+/// All ranks send an empty message to all others.
+struct barrier_algorithm : direct_short::built_in_direct<collective::barrier> {
+  template <channel Channel>
+    requires shared_window_transport<typename Channel::transport_type>
+  static task<> run(Channel net) {
+    return run_frameless<direct_short::barrier<Channel>>(net);
+  }
+  template <class Channel>
+  using frameless = step_if_supported<Channel, direct_short::barrier<Channel>>;
+
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice&) {
+    return model.batch(model.mesh(0), 0);
+  }
+};
+inline constexpr barrier_algorithm barrier;
 
 }  // namespace colls::direct

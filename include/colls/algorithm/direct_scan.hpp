@@ -6,10 +6,8 @@
 // is divided into one chunk per rank. Each rank computes its chunk of the results of all ranks.
 
 #include <colls/algorithm/direct_short.hpp>
-#include <colls/algorithm/direct_thresholds.hpp>
 #include <colls/algorithm/linear.hpp>
 #include <colls/algorithm/shared_window.hpp>
-#include <colls/base/partition.hpp>
 
 namespace colls::direct {
 
@@ -83,19 +81,50 @@ task<> scan_long(Channel net, Data data, Op op) {
       before = own;
     }
   };
-  const auto scan_piece = [&](Channel lane, Data piece) { return linear::scan(lane, piece, op); };
+  const auto scan_piece = [&](Channel lane, Data piece) {
+    return linear::scan.run(lane, piece, piece, op);
+  };
   co_await prefix_sums(net, data, scan_ranks, scan_piece);
 }
-/// Afterwards `data` on rank r holds the sum of the inputs of ranks 0 to r, with the same bits as
-/// the sequential sum in rank order.
-template <channel Channel, buffer Data, class Op>
-  requires shared_window_transport<typename Channel::transport_type>
-task<> scan(Channel net, Data data, Op op) {
-  if (is_short_vector(collective::scan, bytes(data).size, net.size())) {
-    return run_frameless<direct_short::scan<Channel, Data, Op>>(net, data, data, op);
+/// Short inputs are sent to all higher ranks.
+struct scan_algorithm : direct_short::built_in_direct<collective::scan> {
+  static constexpr order reduction_order = order::rank;
+
+  template <channel Channel, buffer Data, class Op>
+    requires shared_window_transport<typename Channel::transport_type>
+  static task<> run(Channel net, Data in, Data out, Op op) {
+    if (is_short_vector(operation, bytes(in).size, net.size())) {
+      return run_frameless<direct_short::scan<Channel, Data, Op>>(net, in, out, op);
+    }
+    net.copy(bytes(out), bytes(in));
+    return scan_long(net, out, op);
   }
-  return scan_long(net, data, op);
-}
+  template <class Channel>
+  using frameless = step_if_supported<Channel, direct_short::scan<Channel, any_buffer, any_op>>;
+
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice&) {
+    const std::uint64_t n = model.bytes();
+    const auto p = model.number(model.ranks());
+    if (is_short(model)) {
+      auto sum = model.reduced(model.batch(model.mesh(n), n), (p - 1) * n);
+      sum.messages /= 2;
+      sum.batched /= 2;
+      sum.bytes /= 2;
+      return sum;
+    }
+    if (model.has_windows()) {
+      auto sum = model.descriptor_exchange() + model.window_access_by_all(2 * n);
+      // All ranks write to every buffer, so a rank that reads a buffer gets many cache lines from
+      // the caches of other cores. The factor `p / 2` models the cost of these transfers.
+      sum.window_bytes = sum.window_bytes * p / 2;
+      ++sum.time_slices;
+      return sum;
+    }
+    return model.descriptor_exchange() +
+           model.pipeline(n, p - 1, 1, {algorithm::direct, scan_chain_piece, 2}, true);
+  }
+};
+inline constexpr scan_algorithm scan;
 
 /// Implements `exscan` for vectors that are not short.
 template <channel Channel, buffer Data, class Op>
@@ -113,18 +142,32 @@ task<> exscan_long(Channel net, Data data, Op op) {
       before = next;
     }
   };
-  const auto scan_piece = [&](Channel lane, Data piece) { return linear::exscan(lane, piece, op); };
+  const auto scan_piece = [&](Channel lane, Data piece) {
+    return linear::exscan.run(lane, piece, piece, op);
+  };
   co_await prefix_sums(net, data, scan_ranks, scan_piece);
 }
-/// Afterwards `data` on rank r > 0 holds the sum of the inputs of ranks 0 to r-1, with the same
-/// bits as the sequential sum in rank order. `data` on rank 0 is unchanged.
-template <channel Channel, buffer Data, class Op>
-  requires shared_window_transport<typename Channel::transport_type>
-task<> exscan(Channel net, Data data, Op op) {
-  if (is_short_vector(collective::exscan, bytes(data).size, net.size())) {
-    return run_frameless<direct_short::exscan<Channel, Data, Op>>(net, data, op);
+/// Short inputs are sent to all higher ranks.
+struct exscan_algorithm : direct_short::built_in_direct<collective::exscan> {
+  static constexpr order reduction_order = order::rank;
+
+  template <channel Channel, buffer Data, class Op>
+    requires shared_window_transport<typename Channel::transport_type>
+  static task<> run(Channel net, Data in, Data out, Op op) {
+    if (is_short_vector(operation, bytes(in).size, net.size())) {
+      return run_frameless<direct_short::exscan<Channel, Data, Op>>(net, in, out, op);
+    }
+    const Data data = net.rank() > 0 ? out : in;  // rank 0 gets no result
+    net.copy(bytes(data), bytes(in));
+    return exscan_long(net, data, op);
   }
-  return exscan_long(net, data, op);
-}
+  template <class Channel>
+  using frameless = step_if_supported<Channel, direct_short::exscan<Channel, any_buffer, any_op>>;
+
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice& choice) {
+    return scan.cost(model, choice);
+  }
+};
+inline constexpr exscan_algorithm exscan;
 
 }  // namespace colls::direct

@@ -8,10 +8,11 @@
 // transport operation with local work before and after it. In the comments, p is the number of
 // ranks.
 
+#include <colls/algorithm/description.hpp>
+#include <colls/algorithm/direct_thresholds.hpp>
 #include <colls/algorithm/frameless.hpp>
 #include <colls/algorithm/multi_send_recv.hpp>
 #include <colls/algorithm/typed_view.hpp>
-#include <colls/base/partition.hpp>
 
 #include <optional>
 
@@ -22,6 +23,24 @@ using multi_send_recv::exchange;
 using multi_send_recv::exchange_upwards;
 using multi_send_recv::exchange_with_all;
 using multi_send_recv::one_rank;
+
+/// The base class of each algorithm `direct` for ranks that access each other's memory. Calls with
+/// short vectors are frameless, if the transport has fused exchanges.
+template <collective Coll>
+struct built_in_direct : built_in<Coll, algorithm::direct> {
+  static constexpr algorithm_needs needs{.shared_windows = true};
+
+  template <class Channel, class Step>
+  using step_if_supported =
+      std::conditional_t<multi_send_recv_transport<typename Channel::transport_type>, Step, void>;
+  static constexpr bool is_frameless(const selection_query& query) {
+    return is_short_vector(Coll, query.bytes, query.ranks);
+  }
+  /// Returns whether the algorithm treats the vector of the call as short.
+  static constexpr bool is_short(const loggp_model& model) {
+    return is_short_vector(Coll, model.bytes(), model.ranks());
+  }
+};
 
 /// The value of the argument `aliased` of `fold_parts` if no part lies in the memory of the sum.
 inline constexpr int no_alias = -1;
@@ -192,23 +211,25 @@ class scan {
   Op op_;
   std::optional<part_scratch> parts_;
 };
-/// An exscan that replaces `data` of each rank r > 0 with the sum of the inputs of ranks 0 to r-1.
-/// The sum has the same bits as the sequential sum in rank order. `data` on rank 0 is unchanged.
-/// All ranks together send p(p-1)/2 messages.
+/// An exscan. Afterwards `out` on rank r > 0 holds the sum of `in` over ranks 0 to r-1, with the
+/// same bits as the sequential sum in rank order. `out` on rank 0 is unchanged. `in` may be the same
+/// buffer as `out`; otherwise it is only read. All ranks together send p(p-1)/2 messages.
 template <channel Channel, buffer Data, class Op>
 class exscan {
  public:
-  exscan(const Channel&, const Data& data, const Op& op) : data_(data), op_(op) {}
+  exscan(const Channel&, const Data& in, const Data& out, const Op& op)
+      : in_(in), out_(out), op_(op) {}
   [[gnu::always_inline]] auto request(const Channel& net) {
-    parts_.emplace(net, data_, net.rank() + 1);
-    return exchange_upwards(net, bytes(data_), parts_->data());
+    parts_.emplace(net, in_, net.rank() + 1);
+    return exchange_upwards(net, bytes(in_), parts_->data());
   }
   void finish(const Channel& net, const auto&) const {
-    if (net.rank() > 0) fold_received(net, data_, parts_->data(), net.rank(), data_, op_);
+    if (net.rank() > 0) fold_received(net, in_, parts_->data(), net.rank(), out_, op_);
   }
 
  private:
-  Data data_;
+  Data in_;
+  Data out_;
   Op op_;
   std::optional<part_scratch> parts_;
 };

@@ -31,44 +31,66 @@ task<> in_both_trees(Channel net, Data data, int root, Piece piece) {
   co_await when_all(half(0, trees.first), half(1, trees.second));
 }
 
-/// Afterwards `data` of every rank holds what `data` of the root held. All ranks together send p-1
-/// messages per segment.
-template <channel Channel, buffer Data>
-task<> broadcast(Channel net, Data data, int root) {
-  const auto piece = [=](Channel lane, std::size_t offset, std::size_t n,
-                         pattern::in_order_node node) {
-    return pipeline::down(lane, data.subspan(offset, n), node);
-  };
-  return in_both_trees(net, data, root, piece);
-}
+/// All ranks together send p-1 messages per segment.
+struct broadcast_algorithm : built_in<collective::broadcast, algorithm::double_tree> {
+  template <channel Channel, buffer Data>
+  static task<> run(Channel net, Data data, int root) {
+    const auto piece = [=](Channel lane, std::size_t offset, std::size_t n,
+                           pattern::in_order_node node) {
+      return pipeline::down(lane, data.subspan(offset, n), node);
+    };
+    return in_both_trees(net, data, root, piece);
+  }
 
-/// Afterwards `out` on the root holds the sum of `in` over all ranks. On the other ranks, `out` is
-/// ignored. On the root, `in` may be the same buffer as `out`; otherwise `in` is only read. All
-/// ranks together send p-1 messages per segment. The operation must commute, because the inputs are
-/// folded in the circular order of ranks that begins at the root.
-template <channel Channel, buffer Data, class Op>
-  requires commutative_for<Op, element_t<Data>>
-task<> reduce(Channel net, Data in, Data out, int root, Op op) {
-  const Data sum = net.rank() == root ? out : in;
-  const auto piece = [=](Channel lane, std::size_t offset, std::size_t n,
-                         pattern::in_order_node node) {
-    return pipeline::up(lane, in.subspan(offset, n), sum.subspan(offset, n), node, op);
-  };
-  return in_both_trees(net, in, root, piece);
-}
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice& choice) {
+    return model.double_tree(choice, false);
+  }
+  static constexpr auto segmented_bytes(const loggp_model& model) { return model.bytes() / 2; }
+};
+inline constexpr broadcast_algorithm broadcast;
 
-/// Afterwards `data` of every rank holds the sum of the inputs of all ranks, with the same bits on
-/// all ranks. The sum is folded in rank order, so the operation need not commute. The data travels
-/// up to rank 0 and down again, in 2(p-1) messages per segment.
-template <channel Channel, buffer Data, class Op>
-task<> all_reduce(Channel net, Data data, Op op) {
-  const auto piece = [=](Channel lane, std::size_t offset, std::size_t n,
-                         pattern::in_order_node node) -> task<> {
-    const Data part = data.subspan(offset, n);
-    co_await pipeline::up(lane, part, part, node, op);
-    co_await pipeline::down(lane, part, node);
-  };
-  return in_both_trees(net, data, 0, piece);
-}
+/// All ranks together send p-1 messages per segment. The operation must commute, because the inputs
+/// are folded in the circular order of ranks that begins at the root.
+struct reduce_algorithm : built_in<collective::reduce, algorithm::double_tree> {
+  static constexpr algorithm_needs needs{.commutative = true};
+
+  template <channel Channel, buffer Data, class Op>
+    requires commutative_for<Op, element_t<Data>>
+  static task<> run(Channel net, Data in, Data out, int root, Op op) {
+    const Data sum = net.rank() == root ? out : in;
+    const auto piece = [=](Channel lane, std::size_t offset, std::size_t n,
+                           pattern::in_order_node node) {
+      return pipeline::up(lane, in.subspan(offset, n), sum.subspan(offset, n), node, op);
+    };
+    return in_both_trees(net, in, root, piece);
+  }
+
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice& choice) {
+    return model.double_tree(choice, true);
+  }
+  static constexpr auto segmented_bytes(const loggp_model& model) { return model.bytes() / 2; }
+};
+inline constexpr reduce_algorithm reduce;
+
+/// The sum is folded in rank order, so the operation need not commute. The data travels up to rank 0
+/// and down again, in 2(p-1) messages per segment.
+struct all_reduce_algorithm : built_in<collective::all_reduce, algorithm::double_tree> {
+  template <channel Channel, buffer Data, class Op>
+  static task<> run(Channel net, Data in, Data out, Op op) {
+    const auto piece = [=](Channel lane, std::size_t offset, std::size_t n,
+                           pattern::in_order_node node) -> task<> {
+      const Data sum = out.subspan(offset, n);
+      co_await pipeline::up(lane, in.subspan(offset, n), sum, node, op);
+      co_await pipeline::down(lane, sum, node);
+    };
+    return in_both_trees(net, in, 0, piece);
+  }
+
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice& choice) {
+    return model.double_tree_round_trip(choice);
+  }
+  static constexpr auto segmented_bytes(const loggp_model& model) { return model.bytes() / 2; }
+};
+inline constexpr all_reduce_algorithm all_reduce;
 
 }  // namespace colls::double_tree

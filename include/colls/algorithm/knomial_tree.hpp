@@ -7,9 +7,9 @@
 // See Wilkins and others, "Generalized collective algorithms for the exascale era" (2023). Below, p
 // is the number of ranks.
 
+#include <colls/algorithm/description.hpp>
 #include <colls/algorithm/typed_view.hpp>
 #include <colls/base/pattern/trees.hpp>
-#include <colls/channel/channel.hpp>
 
 namespace colls::knomial_tree {
 
@@ -44,22 +44,37 @@ task<> reduce_radix(Channel net, Data in, Data out, int root, Op op, int radix) 
   }
 }
 
-/// Afterwards `data` of every rank holds what `data` of the root held. All ranks together send p-1
-/// messages, each with the whole buffer. One rank sends at most (k-1) ceil(log_k p) of these
-/// messages, where k is the channel's radix.
-template <channel Channel, buffer Data>
-task<> broadcast(Channel net, Data data, int root) {
-  return broadcast_radix(net, data, root, net.radix());
-}
+/// All ranks together send p-1 messages, each with the whole buffer. One rank sends at most
+/// (k-1) ceil(log_k p) of these messages, where k is the channel's radix.
+struct broadcast_algorithm : built_in<collective::broadcast, algorithm::knomial_tree> {
+  static constexpr bool has_radix = true;
 
-/// Afterwards `out` on the root holds the sum of `in` over all ranks. On the other ranks, `out` is
-/// ignored. On the root, `in` may be the same buffer as `out`; otherwise `in` is only read. All
-/// ranks together send p-1 messages, each with the whole buffer. If the operation does not commute,
-/// the root of the tree is rank 0, so that the sum is folded in rank order. Rank 0 then sends the
-/// sum to `root`.
-template <channel Channel, buffer Data, class Op>
-task<> reduce(Channel net, Data in, Data out, int root, Op op) {
-  return reduce_radix(net, in, out, root, op, net.radix());
-}
+  template <channel Channel, buffer Data>
+  static task<> run(Channel net, Data data, int root) {
+    return broadcast_radix(net, data, root, net.radix());
+  }
+
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice& choice) {
+    return model.tree(model.bytes(), choice.radix, loggp_model::direction::down);
+  }
+};
+inline constexpr broadcast_algorithm broadcast;
+
+/// All ranks together send p-1 messages, each with the whole buffer. If the operation does not
+/// commute, the root of the tree is rank 0, so that the sum is folded in rank order. Rank 0 then
+/// sends the sum to `root`.
+struct reduce_algorithm : built_in<collective::reduce, algorithm::knomial_tree> {
+  static constexpr bool has_radix = true;
+
+  template <channel Channel, buffer Data, class Op>
+  static task<> run(Channel net, Data in, Data out, int root, Op op) {
+    return reduce_radix(net, in, out, root, op, net.radix());
+  }
+
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice& choice) {
+    return model.tree(model.bytes(), choice.radix, loggp_model::direction::up);
+  }
+};
+inline constexpr reduce_algorithm reduce;
 
 }  // namespace colls::knomial_tree

@@ -7,6 +7,7 @@
 // the other ranks. All algorithms here are frameless (see `frameless`): each consists of one
 // transport operation with local work before and after it.
 
+#include <colls/algorithm/description.hpp>
 #include <colls/algorithm/frameless.hpp>
 #include <colls/algorithm/typed_view.hpp>
 
@@ -18,9 +19,9 @@ namespace colls::last_arriver {
 /// A barrier for ranks that all run on one thread. No rank leaves the barrier before all ranks have
 /// entered it. The barrier sends no messages.
 template <channel Channel>
-class barrier {
+class barrier_step {
  public:
-  explicit barrier(const Channel&) {}
+  explicit barrier_step(const Channel&) {}
   auto request(const Channel& net) const { return net.arrive(nullptr); }
   void finish(const Channel&, auto& arrivals) const {
     if (arrivals.is_last()) arrivals.release();
@@ -80,9 +81,9 @@ struct recursive_doubling_order {
 /// that arrives last sums the inputs of all ranks, in pieces that fit into the cache, and writes
 /// the sum of each piece to all outputs. No rank sends a message.
 template <channel Channel, buffer Data, class Op, class Order = in_rank_order>
-class all_reduce {
+class all_reduce_step {
  public:
-  all_reduce(const Channel&, const Data& in, const Data& out, const Op& op)
+  all_reduce_step(const Channel&, const Data& in, const Data& out, const Op& op)
       : in_(in), out_(out), op_(op) {}
   auto request(const Channel& net) { return net.arrive(this); }
   void finish(const Channel& net, auto& arrivals) const {
@@ -98,13 +99,13 @@ class all_reduce {
     detail::recycled_vector<void*> places(2 * ranks);
     const std::span parts(places.data(), ranks);
     const std::span sums(places.data() + ranks, ranks);
-    const auto add_rank = [&](int rank, const all_reduce& call) {
+    const auto add_rank = [&](int rank, const all_reduce_step& call) {
       parts[static_cast<std::size_t>(rank)] = call.in_.data();
       sums[static_cast<std::size_t>(rank)] = call.out_.data();
     };
     add_rank(net.rank(), *this);
     arrivals.for_each_other([&](int rank, const void* remote) {
-      add_rank(rank, *static_cast<const all_reduce*>(remote));
+      add_rank(rank, *static_cast<const all_reduce_step*>(remote));
     });
     constexpr std::size_t piece_bytes = 16 * 1024;
     const std::size_t step = elements_in(piece_bytes, element_size(out_));
@@ -125,11 +126,40 @@ class all_reduce {
   Data out_;
   Op op_;
 };
-/// Runs `all_reduce` in place, as a coroutine. Afterwards `data` on every rank holds the sum of the
-/// inputs of all ranks, with the same bits on all ranks.
-template <channel Channel, buffer Data, class Op>
-task<> all_reduce_in_place(Channel net, Data data, Op op) {
-  return run_frameless<all_reduce<Channel, Data, Op>>(net, data, data, op);
-}
+
+/// `barrier_step` as an algorithm.
+struct barrier_algorithm : built_in<collective::barrier, algorithm::direct> {
+  static constexpr algorithm_needs needs{.one_thread = true};
+
+  template <channel Channel>
+  static task<> run(Channel net) {
+    return run_frameless<barrier_step<Channel>>(net);
+  }
+  template <class Channel>
+  using frameless = barrier_step<Channel>;
+
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice&) {
+    return model.last_arriver(0);
+  }
+};
+inline constexpr barrier_algorithm barrier;
+
+/// `all_reduce_step` as an algorithm.
+struct all_reduce_algorithm : built_in<collective::all_reduce, algorithm::direct> {
+  static constexpr algorithm_needs needs{.one_thread = true};
+  static constexpr order reduction_order = order::rank;
+
+  template <channel Channel, buffer Data, class Op>
+  static task<> run(Channel net, Data in, Data out, Op op) {
+    return run_frameless<all_reduce_step<Channel, Data, Op>>(net, in, out, op);
+  }
+  template <class Channel>
+  using frameless = all_reduce_step<Channel, any_buffer, any_op>;
+
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice&) {
+    return model.last_arriver(2 * model.number(model.ranks() - 1) * model.bytes());
+  }
+};
+inline constexpr all_reduce_algorithm all_reduce;
 
 }  // namespace colls::last_arriver

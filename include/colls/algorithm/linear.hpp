@@ -6,10 +6,9 @@
 // folded in rank order, ((x0 + x1) + x2) + ..., so operations need not commute. Below, p is the
 // number of ranks.
 
+#include <colls/algorithm/description.hpp>
 #include <colls/algorithm/typed_view.hpp>
-#include <colls/base/partition.hpp>
 #include <colls/base/pattern.hpp>
-#include <colls/channel/channel.hpp>
 
 namespace colls::linear {
 
@@ -51,143 +50,225 @@ task<> sum_in_rank_order(Channel net, Data own, Data out, Op op) {
   net.copy(bytes(out), bytes(sum));
 }
 
-/// Does not complete on any rank before all ranks have called `barrier`. Rank 0 receives an empty
-/// message from each other rank, and then sends an empty message to each other rank.
-template <channel Channel>
-task<> barrier(Channel net) {
-  const mutable_bytes token;
-  if (net.rank() != 0) {
-    co_await net.send(0, token);
-    co_await net.recv(0, token);
-    co_return;
+/// Rank 0 receives an empty message from each other rank, and then sends an empty message to each
+/// other rank.
+struct barrier_algorithm : built_in<collective::barrier, algorithm::linear> {
+  template <channel Channel>
+  static task<> run(Channel net) {
+    const mutable_bytes token;
+    if (net.rank() != 0) {
+      co_await net.send(0, token);
+      co_await net.recv(0, token);
+      co_return;
+    }
+    const auto recv = [&](int peer) { return net.recv(peer, token); };
+    const auto send = [&](int peer) { return net.send(peer, token); };
+    co_await for_all_peers(net, recv);
+    co_await for_all_peers(net, send);
   }
-  const auto recv = [&](int peer) { return net.recv(peer, token); };
-  const auto send = [&](int peer) { return net.send(peer, token); };
-  co_await for_all_peers(net, recv);
-  co_await for_all_peers(net, send);
-}
 
-/// Afterwards `data` of every rank holds what `data` of the root held. The root sends p-1 messages,
-/// each with the whole buffer.
-template <channel Channel, buffer Data>
-task<> broadcast(Channel net, Data data, int root) {
-  if (net.rank() != root) {
-    co_await net.recv(root, bytes(data));
-    co_return;
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice&) {
+    return model.star_in(0) + model.star_out(0);
   }
-  const auto send = [&](int peer) { return net.send(peer, bytes(data)); };
-  co_await for_all_peers(net, send);
-}
+};
+inline constexpr barrier_algorithm barrier;
 
-/// Afterwards `out` on the root holds the sum of `in` over all ranks. On the other ranks, `out` is
-/// ignored. On the root, `in` may be the same buffer as `out`; otherwise `in` is only read. The
-/// root receives p-1 messages, one after another.
-template <channel Channel, buffer Data, class Op>
-task<> reduce(Channel net, Data in, Data out, int root, Op op) {
-  if (net.rank() == root) {
-    co_await sum_in_rank_order(net, in, out, op);
-  } else {
-    co_await net.send(root, bytes(in));
+/// The root sends p-1 messages, each with the whole buffer.
+struct broadcast_algorithm : built_in<collective::broadcast, algorithm::linear> {
+  template <channel Channel, buffer Data>
+  static task<> run(Channel net, Data data, int root) {
+    if (net.rank() != root) {
+      co_await net.recv(root, bytes(data));
+      co_return;
+    }
+    const auto send = [&](int peer) { return net.send(peer, bytes(data)); };
+    co_await for_all_peers(net, send);
   }
-}
 
-/// Afterwards `data` of every rank holds the sum of the inputs of all ranks, with the same bits on
-/// all ranks. Does a reduce to rank 0 and then a broadcast.
-template <channel Channel, buffer Data, class Op>
-task<> all_reduce(Channel net, Data data, Op op) {
-  co_await reduce(net, data, data, 0, op);
-  co_await broadcast(net, data, 0);
-}
-
-/// Afterwards `out` on rank r holds chunk r of the sum of `in` over all ranks. `out` may be exactly
-/// this rank's chunk of `in`. Apart from that, `in` is only read. Every rank sends one chunk to
-/// each other rank, so all ranks together send p(p-1) messages.
-template <channel Channel, buffer Data, class Op>
-task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
-  const chunks chunk(in, parts);
-  const auto send = [&](int peer) { return net.send(peer, bytes(chunk[peer])); };
-  co_await when_all(for_all_peers(net, send),
-                    net.concurrent(sum_in_rank_order(net, chunk[net.rank()], out, op)));
-}
-
-/// Before the call, chunk r of `data` on rank r holds the data of rank r. Afterwards every rank
-/// holds all chunks. All ranks together send p(p-1) messages.
-template <channel Channel, buffer Data>
-task<> all_gather(Channel net, Data data, partition parts) {
-  const chunks chunk(data, parts);
-  const auto send = [&](int peer) { return net.send(peer, bytes(chunk[net.rank()])); };
-  const auto recv = [&](int peer) { return net.recv(peer, bytes(chunk[peer])); };
-  co_await when_all(for_all_peers(net, send), for_all_peers(net, recv));
-}
-
-/// Afterwards chunk r of `all` on the root holds `own` of rank r. On the other ranks, `all` is
-/// ignored. On the root, `own` may be exactly the root's chunk of `all`. All ranks together send
-/// p-1 messages.
-template <channel Channel, buffer Data>
-task<> gather(Channel net, Data own, Data all, partition parts, int root) {
-  if (net.rank() != root) {
-    co_await net.send(root, bytes(own));
-    co_return;
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice&) {
+    return model.star_out(model.bytes());
   }
-  const chunks chunk(all, parts);
-  const auto recv = [&](int peer) { return net.recv(peer, bytes(chunk[peer])); };
-  net.copy(bytes(chunk[root]), bytes(own));
-  co_await for_all_peers(net, recv);
-}
+};
+inline constexpr broadcast_algorithm broadcast;
 
-/// Afterwards `own` on rank r holds chunk r of `all` on the root. On the other ranks, `all` is
-/// ignored. On the root, `own` may be exactly the root's chunk of `all`. The root sends p-1
-/// messages.
-template <channel Channel, buffer Data>
-task<> scatter(Channel net, Data all, Data own, partition parts, int root) {
-  if (net.rank() != root) {
-    co_await net.recv(root, bytes(own));
-    co_return;
+/// The root receives p-1 messages, one after another.
+struct reduce_algorithm : built_in<collective::reduce, algorithm::linear> {
+  static constexpr order reduction_order = order::rank;
+
+  template <channel Channel, buffer Data, class Op>
+  static task<> run(Channel net, Data in, Data out, int root, Op op) {
+    if (net.rank() == root) {
+      co_await sum_in_rank_order(net, in, out, op);
+    } else {
+      co_await net.send(root, bytes(in));
+    }
   }
-  const chunks chunk(all, parts);
-  const auto send = [&](int peer) { return net.send(peer, bytes(chunk[peer])); };
-  co_await when_all(for_all_peers(net, send), copy_task(net, bytes(own), bytes(chunk[root])));
-}
 
-/// Afterwards chunk i of `out` on rank r holds chunk r of `in` on rank i. `in` is only read and
-/// must not overlap `out`. Chunk i of `in_parts` on rank r must be as long as chunk r of
-/// `out_parts` on rank i. All ranks together send p(p-1) messages, all of which may be in flight at
-/// the same time.
-template <channel Channel, buffer Data>
-task<> all_to_all(Channel net, Data in, partition in_parts, Data out, partition out_parts) {
-  const chunks outgoing(in, in_parts);
-  const chunks arriving(out, out_parts);
-  const auto send = [&](int peer) { return net.send(peer, bytes(outgoing[peer])); };
-  const auto recv = [&](int peer) { return net.recv(peer, bytes(arriving[peer])); };
-  const mutable_bytes kept = bytes(arriving[net.rank()]);
-  co_await when_all(for_all_peers(net, send), for_all_peers(net, recv),
-                    copy_task(net, kept, bytes(outgoing[net.rank()])));
-}
-
-/// Afterwards `data` on rank r holds the sum of the inputs of ranks 0 to r. The partial sums travel
-/// from rank to rank, in p-1 messages.
-template <channel Channel, buffer Data, class Op>
-task<> scan(Channel net, Data data, Op op) {
-  const int next = pattern::prefix(net.rank(), net.size()).dest(0);
-  const int prev = pattern::prefix(net.rank(), net.size()).source(0);
-  if (prev >= 0) co_await net.recv_reduce(prev, data, data, op, incoming::left);
-  if (next >= 0) co_await net.send(next, bytes(data));
-}
-
-/// Afterwards `data` on rank r holds the sum of the inputs of ranks 0 to r-1. `data` on rank 0 is
-/// unchanged. The partial sums travel from rank to rank, in p-1 messages.
-template <channel Channel, buffer Data, class Op>
-task<> exscan(Channel net, Data data, Op op) {
-  const int next = pattern::prefix(net.rank(), net.size()).dest(0);
-  const int prev = pattern::prefix(net.rank(), net.size()).source(0);
-  scratch memory = net.scratch_like(data, prev >= 0 ? data.size() : 0);
-  const Data lower = typed_view(data, memory.data(), data.size());
-  if (prev >= 0) co_await net.recv(prev, bytes(lower));
-  if (next >= 0) {
-    if (prev >= 0) net.reduce(data, lower, data, op);
-    co_await net.send(next, bytes(data));
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice&) {
+    return model.star_sum(model.bytes());
   }
-  if (prev >= 0) net.copy(bytes(data), bytes(lower));
-}
+};
+inline constexpr reduce_algorithm reduce;
+
+/// Does a reduce to rank 0 and then a broadcast.
+struct all_reduce_algorithm : built_in<collective::all_reduce, algorithm::linear> {
+  static constexpr order reduction_order = order::rank;
+
+  template <channel Channel, buffer Data, class Op>
+  static task<> run(Channel net, Data in, Data out, Op op) {
+    co_await reduce.run(net, in, out, 0, op);
+    co_await broadcast.run(net, out, 0);
+  }
+
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice&) {
+    return model.star_sum(model.bytes()) + model.star_out(model.bytes());
+  }
+};
+inline constexpr all_reduce_algorithm all_reduce;
+
+/// Every rank sends one chunk to each other rank, so all ranks together send p(p-1) messages.
+struct reduce_scatter_algorithm : built_in<collective::reduce_scatter, algorithm::linear> {
+  static constexpr order reduction_order = order::rank;
+
+  template <channel Channel, buffer Data, class Op>
+  static task<> run(Channel net, Data in, Data out, partition parts, Op op) {
+    const chunks chunk(in, parts);
+    const auto send = [&](int peer) { return net.send(peer, bytes(chunk[peer])); };
+    co_await when_all(for_all_peers(net, send),
+                      net.concurrent(sum_in_rank_order(net, chunk[net.rank()], out, op)));
+  }
+
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice&) {
+    return model.reduced(model.mesh(model.chunk_bytes()), model.bytes() - model.chunk_bytes());
+  }
+};
+inline constexpr reduce_scatter_algorithm reduce_scatter;
+
+/// All ranks together send p(p-1) messages.
+struct all_gather_algorithm : built_in<collective::all_gather, algorithm::linear> {
+  template <channel Channel, buffer Data>
+  static task<> run(Channel net, Data in, Data out, partition parts) {
+    const chunks chunk(out, parts);
+    const auto send = [&](int peer) { return net.send(peer, bytes(in)); };
+    const auto recv = [&](int peer) { return net.recv(peer, bytes(chunk[peer])); };
+    co_await when_all(for_all_peers(net, send), for_all_peers(net, recv),
+                      copy_task(net, bytes(chunk[net.rank()]), bytes(in)));
+  }
+
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice&) {
+    return model.mesh(model.chunk_bytes());
+  }
+};
+inline constexpr all_gather_algorithm all_gather;
+
+/// All ranks together send p-1 messages.
+struct gather_algorithm : built_in<collective::gather, algorithm::linear> {
+  template <channel Channel, buffer Data>
+  static task<> run(Channel net, Data own, Data all, partition parts, int root) {
+    if (net.rank() != root) {
+      co_await net.send(root, bytes(own));
+      co_return;
+    }
+    const chunks chunk(all, parts);
+    const auto recv = [&](int peer) { return net.recv(peer, bytes(chunk[peer])); };
+    net.copy(bytes(chunk[root]), bytes(own));
+    co_await for_all_peers(net, recv);
+  }
+
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice&) {
+    return model.star_in(model.chunk_bytes());
+  }
+};
+inline constexpr gather_algorithm gather;
+
+/// The root sends p-1 messages.
+struct scatter_algorithm : built_in<collective::scatter, algorithm::linear> {
+  template <channel Channel, buffer Data>
+  static task<> run(Channel net, Data all, Data own, partition parts, int root) {
+    if (net.rank() != root) {
+      co_await net.recv(root, bytes(own));
+      co_return;
+    }
+    const chunks chunk(all, parts);
+    const auto send = [&](int peer) { return net.send(peer, bytes(chunk[peer])); };
+    co_await when_all(for_all_peers(net, send), copy_task(net, bytes(own), bytes(chunk[root])));
+  }
+
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice&) {
+    return model.star_out(model.chunk_bytes());
+  }
+};
+inline constexpr scatter_algorithm scatter;
+
+/// All ranks together send p(p-1) messages, all of which may be in flight at the same time.
+struct all_to_all_algorithm : built_in<collective::all_to_all, algorithm::linear> {
+  template <channel Channel, buffer Data>
+  static task<> run(Channel net, Data in, partition in_parts, Data out, partition out_parts) {
+    const chunks outgoing(in, in_parts);
+    const chunks arriving(out, out_parts);
+    const auto send = [&](int peer) { return net.send(peer, bytes(outgoing[peer])); };
+    const auto recv = [&](int peer) { return net.recv(peer, bytes(arriving[peer])); };
+    const mutable_bytes kept = bytes(arriving[net.rank()]);
+    co_await when_all(for_all_peers(net, send), for_all_peers(net, recv),
+                      copy_task(net, kept, bytes(outgoing[net.rank()])));
+  }
+
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice&) {
+    return model.mesh(model.chunk_bytes());
+  }
+};
+inline constexpr all_to_all_algorithm all_to_all;
+
+/// The partial sums travel from rank to rank, in p-1 messages.
+struct scan_algorithm : built_in<collective::scan, algorithm::linear> {
+  static constexpr order reduction_order = order::rank;
+
+  template <channel Channel, buffer Data, class Op>
+  static task<> run(Channel net, Data in, Data out, Op op) {
+    const pattern::prefix line(net.rank(), net.size());
+    const int next = line.dest(0);
+    const int prev = line.source(0);
+    if (prev >= 0) {
+      co_await net.recv_reduce(prev, in, out, op, incoming::left);
+    } else {
+      net.copy(bytes(out), bytes(in));
+    }
+    if (next >= 0) co_await net.send(next, bytes(out));
+  }
+
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice&) {
+    return model.pipeline(model.bytes(), model.number(model.ranks() - 1), 1, {}, true);
+  }
+};
+inline constexpr scan_algorithm scan;
+
+/// The partial sums travel from rank to rank, in p-1 messages.
+struct exscan_algorithm : built_in<collective::exscan, algorithm::linear> {
+  static constexpr order reduction_order = order::rank;
+
+  template <channel Channel, buffer Data, class Op>
+  static task<> run(Channel net, Data in, Data out, Op op) {
+    const pattern::prefix line(net.rank(), net.size());
+    const int next = line.dest(0);
+    const int prev = line.source(0);
+    if (prev < 0) {
+      if (next >= 0) co_await net.send(next, bytes(in));
+      co_return;
+    }
+    const scratch memory = net.scratch_like(in, in.size());
+    const Data lower = typed_view(in, memory.data(), in.size());
+    co_await net.recv(prev, bytes(lower));
+    if (next >= 0) {
+      net.reduce(out, lower, in, op);
+      co_await net.send(next, bytes(out));
+    }
+    net.copy(bytes(out), bytes(lower));
+  }
+
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice& choice) {
+    return scan.cost(model, choice);
+  }
+};
+inline constexpr exscan_algorithm exscan;
 
 }  // namespace colls::linear

@@ -8,10 +8,9 @@
 // separate from those of other lanes. Each lane handles one segment at a time. The coroutine that
 // handles a segment treats it as if it were the whole buffer.
 
+#include <colls/algorithm/description.hpp>
 #include <colls/algorithm/typed_view.hpp>
-#include <colls/base/partition.hpp>
 #include <colls/base/pattern/trees.hpp>
-#include <colls/channel/channel.hpp>
 
 namespace colls::pipeline {
 

@@ -11,79 +11,37 @@
 // only one lane handles one segment of each chunk as if this segment were the whole chunk. Below, p
 // is the number of ranks.
 
+#include <colls/algorithm/description.hpp>
 #include <colls/algorithm/typed_view.hpp>
-#include <colls/base/partition.hpp>
 #include <colls/base/pattern.hpp>
-#include <colls/channel/channel.hpp>
 
 namespace colls::ring {
 
-/// Afterwards chunk r of `out` on rank r holds chunk r of the sum of `in` over all ranks. The
-/// contents of the other chunks of `out` are unspecified. `in` may be the same buffer as `out`;
-/// otherwise it is only read. Takes p-1 rounds, in which a rank sends (p-1)/p of the buffer in
-/// total. The operation must commute, because the sum of each chunk starts at a different rank.
-/// Sends and receives only on the lane of `net`. `parts` may describe one segment of each chunk
-/// instead of whole chunks (see `partition::segment`).
-template <channel Channel, buffer Data, class Op>
-  requires commutative_for<Op, element_t<Data>>
-task<> reduce_scatter_to_chunks(Channel net, Data in, Data out, partition parts, Op op) {
-  const pattern::ring ring(net.rank(), net.size());
-  const chunks own(in, parts);
-  const chunks chunk(out, parts);
-  if (net.size() == 1) net.copy(bytes(chunk[0]), bytes(own[0]));
-  for (int step = 1; step < net.size(); ++step) {
-    // In the first step, this rank sends a chunk of its input. In each later step, it sends the
-    // partial sum that it computed in the previous step.
-    const Data partial = step == 1 ? own[ring.behind(step)] : chunk[ring.behind(step)];
-    const Data own_part = own[ring.behind(step + 1)];
-    const Data sum = chunk[ring.behind(step + 1)];
-    co_await when_all(net.send(ring.next, bytes(partial)),
-                      net.recv_reduce(ring.prev, own_part, sum, op, incoming::left));
-  }
-}
-
-/// Afterwards `out` on rank r holds chunk r of the sum of `in` over all ranks. `out` may be exactly
-/// this rank's chunk of `in`. Apart from that, `in` is only read. Keeps the partial sums
-/// alternately in two scratch buffers. Sends and receives only on the lane of `net`.
-template <channel Channel, buffer Data, class Op>
-  requires commutative_for<Op, element_t<Data>>
-task<> reduce_scatter_segment(Channel net, Data in, Data out, partition parts, Op op) {
+/// Sums each chunk on its way around the ring, which begins at the rank after the chunk's rank and
+/// ends at the chunk's rank. `sum_of(step, chunk)` returns the buffer for the partial sum that this
+/// rank computes in the round `step`; `chunk` is its own part of that sum. Afterwards the buffer of
+/// the last round holds chunk r of the sum of `in` over all ranks, on rank r. Takes p-1 rounds, in
+/// which a rank sends (p-1)/p of the buffer in total. Sends and receives only on the lane of `net`.
+/// `parts` may describe one segment of each chunk instead of whole chunks (see
+/// `partition::segment`).
+template <channel Channel, buffer Data, class Op, class SumOf>
+task<> reduce_chunks(Channel net, Data in, partition parts, Op op, SumOf sum_of) {
   const pattern::ring ring(net.rank(), net.size());
   const chunks chunk(in, parts);
-  if (net.size() == 1) net.copy(bytes(out), bytes(chunk[0]));
-  scratch even = net.scratch_like(in, net.size() > 3 ? parts.longest() : 0);
-  scratch odd = net.scratch_like(in, net.size() > 2 ? parts.longest() : 0);
   Data partial = chunk[ring.behind(1)];
   for (int step = 1; step < net.size(); ++step) {
-    const Data own_part = chunk[ring.behind(step + 1)];
-    scratch& spare = step % 2 == 0 ? even : odd;
-    const Data sum = step + 1 == net.size() ? out : typed_view(in, spare.data(), own_part.size());
+    const int next = ring.behind(step + 1);
+    const Data sum = sum_of(step, next);
     co_await when_all(net.send(ring.next, bytes(partial)),
-                      net.recv_reduce(ring.prev, own_part, sum, op, incoming::left));
+                      net.recv_reduce(ring.prev, chunk[next], sum, op, incoming::left));
     partial = sum;
   }
 }
 
-/// Afterwards `out` on rank r holds chunk r of the sum of `in` over all ranks. `out` may be exactly
-/// this rank's chunk of `in`. Apart from that, `in` is only read. Takes p-1 rounds. In each round,
-/// every rank sends one chunk to the next rank. The operation must commute.
-template <channel Channel, buffer Data, class Op>
-  requires commutative_for<Op, element_t<Data>>
-task<> reduce_scatter(Channel net, Data in, Data out, partition parts, Op op) {
-  const int segments = net.segments(parts.longest() * element_size(in));
-  const std::size_t start = parts.offset(net.rank());
-  const auto piece = [=](Channel lane, int k) {
-    const partition part = parts.segment(k, segments);
-    const std::size_t at = part.offset(lane.rank()) - start;
-    return reduce_scatter_segment(lane, in, out.subspan(at, part.count(lane.rank())), part, op);
-  };
-  co_await run_in_lanes(net, net.width(), segments, piece);
-}
-
-/// Sends each chunk once around the ring, beginning at the rank that holds the chunk. Sends and
-/// receives only on the lane of `net`.
+/// Sends each chunk of `data` once around the ring, beginning at the rank that holds the chunk.
+/// Sends and receives only on the lane of `net`.
 template <channel Channel, buffer Data>
-task<> all_gather_segment(Channel net, Data data, partition parts) {
+task<> gather_chunks(Channel net, Data data, partition parts) {
   const pattern::ring ring(net.rank(), net.size());
   const chunks chunk(data, parts);
   for (int step = 1; step < net.size(); ++step) {
@@ -92,40 +50,86 @@ task<> all_gather_segment(Channel net, Data data, partition parts) {
   }
 }
 
-/// Before the call, chunk r of `data` on rank r holds the data of rank r. Afterwards every rank
-/// holds all chunks. Takes p-1 rounds. In each round, every rank sends one chunk to the next rank.
-template <channel Channel, buffer Data>
-task<> all_gather(Channel net, Data data, partition parts) {
-  const int segments = net.segments(parts.longest() * element_size(data));
-  const auto piece = [=](Channel lane, int k) {
-    return all_gather_segment(lane, data, parts.segment(k, segments));
-  };
-  co_await run_in_lanes(net, net.width(), segments, piece);
-}
+/// Takes 2(p-1) rounds. In total, each rank sends 2(p-1)/p times the size of the buffer. No
+/// all_reduce can send fewer bytes.
+struct all_reduce_algorithm : built_in<collective::all_reduce, algorithm::ring> {
+  static constexpr algorithm_needs needs{.commutative = true};
 
-/// Afterwards `out` on every rank holds the sum of `in` over all ranks, with the same bits on all
-/// ranks. `in` may be the same buffer as `out`; otherwise it is only read. Takes 2(p-1) rounds. In
-/// total, each rank sends 2(p-1)/p times the size of the buffer. No all_reduce can send fewer
-/// bytes. The operation must commute.
-template <channel Channel, buffer Data, class Op>
-  requires commutative_for<Op, element_t<Data>>
-task<> all_reduce_out_of_place(Channel net, Data in, Data out, Op op) {
-  const partition parts(out.size(), net.size());
-  const int segments = net.segments(parts.longest() * element_size(out));
-  const auto piece = [=](Channel lane, int k) -> task<> {
-    const partition part = parts.segment(k, segments);
-    co_await reduce_scatter_to_chunks(lane, in, out, part, op);
-    co_await all_gather_segment(lane, out, part);
-  };
-  co_await run_in_lanes(net, net.width(), segments, piece);
-}
+  template <channel Channel, buffer Data, class Op>
+    requires commutative_for<Op, element_t<Data>>
+  static task<> run(Channel net, Data in, Data out, Op op) {
+    const partition parts(out.size(), net.size());
+    const int segments = net.segments(parts.longest() * element_size(out));
+    const auto piece = [=](Channel lane, int k) -> task<> {
+      const partition part = parts.segment(k, segments);
+      const chunks sums(out, part);
+      if (lane.size() == 1) lane.copy(bytes(sums[0]), bytes(chunks(in, part)[0]));
+      // Phase 1, reduce_scatter: partial sums lie in their chunks of `out`.
+      const auto chunk_of_out = [sums](int, int chunk) { return sums[chunk]; };
+      co_await reduce_chunks(lane, in, part, op, chunk_of_out);
+      // Phase 2, all_gather: each chunk of the sum goes around the ring.
+      co_await gather_chunks(lane, out, part);
+    };
+    co_await run_in_lanes(net, net.width(), segments, piece);
+  }
 
-/// Afterwards `data` on every rank holds the sum of the inputs of all ranks, with the same bits on
-/// all ranks. The operation must commute.
-template <channel Channel, buffer Data, class Op>
-  requires commutative_for<Op, element_t<Data>>
-task<> all_reduce(Channel net, Data data, Op op) {
-  return all_reduce_out_of_place(net, data, data, op);
-}
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice& choice) {
+    return model.ring(choice, true) + model.ring(choice, false);
+  }
+  static constexpr auto segmented_bytes(const loggp_model& model) { return model.chunk_bytes(); }
+};
+inline constexpr all_reduce_algorithm all_reduce;
+
+/// Takes p-1 rounds. In each round, every rank sends one chunk to the next rank. Partial sums lie
+/// alternately in two scratch buffers, the last one in `out`.
+struct reduce_scatter_algorithm : built_in<collective::reduce_scatter, algorithm::ring> {
+  static constexpr algorithm_needs needs{.commutative = true};
+
+  template <channel Channel, buffer Data, class Op>
+    requires commutative_for<Op, element_t<Data>>
+  static task<> run(Channel net, Data in, Data out, partition parts, Op op) {
+    const int segments = net.segments(parts.longest() * element_size(in));
+    const std::size_t start = parts.offset(net.rank());
+    const auto piece = [=](Channel lane, int k) -> task<> {
+      const partition part = parts.segment(k, segments);
+      const int rounds = lane.size() - 1;
+      const Data result = out.subspan(part.offset(lane.rank()) - start, part.count(lane.rank()));
+      if (rounds == 0) lane.copy(bytes(result), bytes(chunks(in, part)[0]));
+      const scratch even = lane.scratch_like(in, rounds > 2 ? part.longest() : 0);
+      const scratch odd = lane.scratch_like(in, rounds > 1 ? part.longest() : 0);
+      const auto alternating = [&](int step, int chunk) {
+        const scratch& memory = step % 2 == 0 ? even : odd;
+        return step == rounds ? result : typed_view(in, memory.data(), part.count(chunk));
+      };
+      co_await reduce_chunks(lane, in, part, op, alternating);
+    };
+    co_await run_in_lanes(net, net.width(), segments, piece);
+  }
+
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice& choice) {
+    return model.ring(choice, true);
+  }
+  static constexpr auto segmented_bytes(const loggp_model& model) { return model.chunk_bytes(); }
+};
+inline constexpr reduce_scatter_algorithm reduce_scatter;
+
+/// Takes p-1 rounds. In each round, every rank sends one chunk to the next rank.
+struct all_gather_algorithm : built_in<collective::all_gather, algorithm::ring> {
+  template <channel Channel, buffer Data>
+  static task<> run(Channel net, Data in, Data out, partition parts) {
+    const int segments = net.segments(parts.longest() * element_size(out));
+    net.copy(bytes(chunks(out, parts)[net.rank()]), bytes(in));
+    const auto piece = [=](Channel lane, int k) {
+      return gather_chunks(lane, out, parts.segment(k, segments));
+    };
+    co_await run_in_lanes(net, net.width(), segments, piece);
+  }
+
+  static constexpr auto cost(const loggp_model& model, const algorithm_choice& choice) {
+    return model.ring(choice, false);
+  }
+  static constexpr auto segmented_bytes(const loggp_model& model) { return model.chunk_bytes(); }
+};
+inline constexpr all_gather_algorithm all_gather;
 
 }  // namespace colls::ring

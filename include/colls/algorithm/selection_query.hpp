@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// selection_query: a class that holds the values on which the choice of an algorithm depends, and a
-// class for a set of algorithms.
+// selection_query: the values on which the choice of an algorithm depends.
 
 #include <colls/base/algorithm_names.hpp>
 
@@ -24,26 +23,6 @@ struct selection_query {
   bool reduces = false;
 
   friend constexpr bool operator==(const selection_query&, const selection_query&) = default;
-};
-
-/// A set of algorithms.
-class algorithm_set {
- public:
-  constexpr void add(algorithm algo) { bits_ |= bit(algo); }
-  constexpr bool has(algorithm algo) const { return (bits_ & bit(algo)) != 0; }
-  /// Calls `visitor(algorithm)` for each algorithm of the set, in the order of the enumerators.
-  template <class Visitor>
-  constexpr void for_each(const Visitor& visitor) const {
-    for (int i = 1; i < 32; ++i) {
-      if (has(static_cast<algorithm>(i))) visitor(static_cast<algorithm>(i));
-    }
-  }
-  friend constexpr bool operator==(const algorithm_set&, const algorithm_set&) = default;
-
- private:
-  static constexpr std::uint32_t bit(algorithm algo) { return 1u << static_cast<unsigned>(algo); }
-
-  std::uint32_t bits_ = 0;
 };
 
 }  // namespace colls

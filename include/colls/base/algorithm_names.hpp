@@ -55,29 +55,38 @@ constexpr void with_collective(collective coll, Visitor visitor) {
 
 }  // namespace detail
 
+// The algorithms of colls, with their numbers. The numbers are part of the wire format and never
+// change. `native` is an implementation of a library, such as NCCL. `custom` is an algorithm of the
+// user's own, which has another name.
+#define COLLS_ALGORITHM_NAMES(ALGORITHM) \
+  ALGORITHM(linear, 1)                   \
+  ALGORITHM(ring, 2)                     \
+  ALGORITHM(recursive_doubling, 3)       \
+  ALGORITHM(recursive_halving, 4)        \
+  ALGORITHM(binomial_tree, 5)            \
+  ALGORITHM(knomial_tree, 6)             \
+  ALGORITHM(double_tree, 7)              \
+  ALGORITHM(bruck, 8)                    \
+  ALGORITHM(pairwise, 9)                 \
+  ALGORITHM(dissemination, 10)           \
+  ALGORITHM(circulant, 11)               \
+  ALGORITHM(chain, 12)                   \
+  ALGORITHM(neighbour_exchange, 13)      \
+  ALGORITHM(scatter_all_gather, 14)      \
+  ALGORITHM(reduce_scatter_gather, 15)   \
+  ALGORITHM(hierarchical, 16)            \
+  ALGORITHM(direct, 17)                  \
+  ALGORITHM(native, 18)                  \
+  ALGORITHM(custom, 19)
+
 /// The algorithm of a call. `automatic` means that the class `tuning` chooses the algorithm. The
-/// name of `automatic` in command lines and JSON is `auto`. The values are part of the wire format
-/// and never change.
+/// name of `automatic` in command lines and JSON is `auto`. `custom` cannot be named there: a call
+/// names an algorithm of the user's own by a template argument.
 enum class algorithm : std::uint8_t {
   automatic = 0,
-  linear,
-  ring,
-  recursive_doubling,
-  recursive_halving,
-  binomial_tree,
-  knomial_tree,
-  double_tree,
-  bruck,
-  pairwise,
-  dissemination,
-  circulant,
-  chain,
-  neighbour_exchange,
-  scatter_all_gather,
-  reduce_scatter_gather,
-  hierarchical,
-  direct,
-  native,
+#define COLLS_ENUMERATOR(id, number) id = number,
+  COLLS_ALGORITHM_NAMES(COLLS_ENUMERATOR)
+#undef COLLS_ENUMERATOR
 };
 
 /// The order in which a reduction combines the inputs. With `any`, the algorithm chooses the order.
@@ -105,32 +114,23 @@ constexpr const char* name(collective coll) {
 
 /// Returns the name of an algorithm as it appears in error messages, command lines and JSON.
 constexpr const char* name(algorithm algo) {
-  constexpr const char* names[] = {"auto",
-                                   "linear",
-                                   "ring",
-                                   "recursive_doubling",
-                                   "recursive_halving",
-                                   "binomial_tree",
-                                   "knomial_tree",
-                                   "double_tree",
-                                   "bruck",
-                                   "pairwise",
-                                   "dissemination",
-                                   "circulant",
-                                   "chain",
-                                   "neighbour_exchange",
-                                   "scatter_all_gather",
-                                   "reduce_scatter_gather",
-                                   "hierarchical",
-                                   "direct",
-                                   "native"};
-  const auto index = static_cast<std::size_t>(algo);
-  return index < sizeof names / sizeof *names ? names[index] : "unknown algorithm";
+  switch (algo) {
+    case algorithm::automatic:
+      return "auto";
+#define COLLS_NAME(id, number) \
+  case algorithm::id:          \
+    return #id;
+      COLLS_ALGORITHM_NAMES(COLLS_NAME)
+#undef COLLS_NAME
+  }
+  return "unknown algorithm";
 }
+#undef COLLS_ALGORITHM_NAMES
 
-/// Returns the algorithm with the name `text`, or `std::nullopt` if no algorithm has this name.
+/// Returns the algorithm with the name `text`, or `std::nullopt` if no algorithm of colls has this
+/// name.
 constexpr std::optional<algorithm> algorithm_of(std::string_view text) {
-  for (int i = 0; i <= static_cast<int>(algorithm::native); ++i) {
+  for (int i = 0; i < static_cast<int>(algorithm::custom); ++i) {
     const auto algo = static_cast<algorithm>(i);
     if (text == name(algo)) return algo;
   }

@@ -26,7 +26,9 @@ struct fingerprint {
   std::uint32_t lanes = 1;
   std::uint32_t radix = 0;
   std::uint64_t count = 0;
-  std::uint64_t shape = 0;  // a hash of the counts (v-collectives) or buffer sizes (groups)
+  // A hash of the counts (v-collectives), of the buffer sizes (groups), and of the name of an
+  // algorithm of the user's own.
+  std::uint64_t shape = 0;
   std::uint64_t segment = 0;
 
   [[gnu::always_inline]] friend bool operator==(const fingerprint&, const fingerprint&) = default;
@@ -40,6 +42,13 @@ constexpr std::uint64_t mix(std::uint64_t hash, std::uint64_t number) {
   hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9ULL;
   hash = (hash ^ (hash >> 27)) * 0x94d049bb133111ebULL;
   return hash ^ (hash >> 31);
+}
+
+/// Returns a hash of the name of an algorithm of the user's own.
+constexpr std::uint64_t hash_of_name(const char* name) {
+  std::uint64_t hash = 0;
+  for (; *name != 0; ++name) hash = mix(hash, static_cast<unsigned char>(*name));
+  return hash;
 }
 
 /// Returns the hash of a fingerprint. The hash is never 0, because 0 in a message means that the
@@ -75,6 +84,10 @@ inline std::uint64_t hash_of(const fingerprint& call) {
 }
 
 namespace detail {
+
+/// Remembers the name of an algorithm of the user's own, so that error messages can contain it.
+/// `shape` is that member of the fingerprint of a call with this algorithm. `name` must stay valid.
+void remember_custom_algorithm(std::uint64_t shape, const char* name);
 
 /// Appends a description of `call` to `out`, such as "all_reduce of 10 x float, plus, ring".
 void describe(line& out, const fingerprint& call);

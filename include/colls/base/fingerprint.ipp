@@ -8,7 +8,57 @@
 #include <colls/base/compiler.hpp>
 #include <colls/base/fingerprint.hpp>
 
+#include <atomic>
+
 namespace colls::detail {
+
+/// The names of algorithms of the user's own that calls in this process have pinned. A name can be
+/// lost if there are many. The error message of a mismatch then does not contain it.
+class custom_algorithm_names {
+ public:
+  void add(std::uint64_t shape, const char* name) {
+    const lock guard(is_locked_);
+    slots_[shape % size] = {shape, name};
+  }
+  /// Returns the name, or null if no call in this process has had a fingerprint with `shape`.
+  const char* find(std::uint64_t shape) {
+    const lock guard(is_locked_);
+    const slot& known = slots_[shape % size];
+    return known.shape == shape ? known.name : nullptr;
+  }
+
+ private:
+  struct slot {
+    std::uint64_t shape = 0;
+    const char* name = nullptr;
+  };
+  class lock {
+   public:
+    explicit lock(std::atomic_flag& flag) : flag_(flag) {
+      while (flag_.test_and_set(std::memory_order_acquire)) {
+      }
+    }
+    lock(const lock&) = delete;
+    lock& operator=(const lock&) = delete;
+    ~lock() { flag_.clear(std::memory_order_release); }
+
+   private:
+    std::atomic_flag& flag_;
+  };
+  static constexpr std::size_t size = 64;
+
+  std::atomic_flag is_locked_;
+  slot slots_[size];
+};
+
+COLLS_ONCE custom_algorithm_names& names_of_custom_algorithms() {
+  static custom_algorithm_names names;
+  return names;
+}
+
+COLLS_ONCE void remember_custom_algorithm(std::uint64_t shape, const char* name) {
+  names_of_custom_algorithms().add(shape, name);
+}
 
 COLLS_ONCE void describe(line& out, const fingerprint& call) {
   out.add("%s", colls::name(call.operation));
@@ -23,7 +73,12 @@ COLLS_ONCE void describe(line& out, const fingerprint& call) {
     out.add(" in %s", type_name(call.accumulate));
   }
   if (call.root >= 0) out.add(", root %d", call.root);
-  if (call.algorithm != algorithm::automatic) out.add(", %s", colls::name(call.algorithm));
+  if (call.algorithm == algorithm::custom) {
+    const char* const known = names_of_custom_algorithms().find(call.shape);
+    out.add(", %s", known != nullptr ? known : "an algorithm that is unknown here");
+  } else if (call.algorithm != algorithm::automatic) {
+    out.add(", %s", colls::name(call.algorithm));
+  }
 }
 
 COLLS_ONCE void describe_mismatch(failure& reason, int rank, const fingerprint& call,
@@ -41,11 +96,15 @@ COLLS_ONCE void describe_mismatch(failure& reason, int rank, const fingerprint& 
                       rank, first.text(), other_rank, second.text());
     return;
   }
-  add(call.count != other_call.count || call.shape != other_call.shape, "count");
+  const bool is_custom =
+      call.algorithm == algorithm::custom && other_call.algorithm == algorithm::custom;
+  add(call.count != other_call.count || (call.shape != other_call.shape && !is_custom), "count");
   add(call.type != other_call.type || call.element_size != other_call.element_size, "type");
   add(call.op != other_call.op, "op");
   add(call.root != other_call.root, "root");
   add(call.algorithm != other_call.algorithm, "algorithm");
+  // The hash of the name and that of the counts are one number.
+  add(call.shape != other_call.shape && is_custom, "algorithm or counts");
   add(call.accumulate != other_call.accumulate || call.wire != other_call.wire, "accumulate type");
   add(call.segment != other_call.segment || call.lanes != other_call.lanes, "segment");
   add(call.radix != other_call.radix, "radix");

@@ -12,8 +12,6 @@
 
 namespace colls {
 
-namespace detail {
-
 /// The costs of the phases of a collective on the network `net`. The collective has `ranks` ranks,
 /// `per_host` of them on each host, and a vector of `bytes` bytes. A chunk is the part of the
 /// vector that belongs to one rank. The model assumes that all chunks are equally long. A window is
@@ -22,7 +20,7 @@ namespace detail {
 /// message to the earliest start of sending the next one. In the names below, `near` stands for
 /// links between ranks of one host, and `far` stands for links between hosts.
 class loggp {
- protected:
+ public:
   constexpr loggp(const network_cost& net, std::uint64_t bytes, int ranks, int per_host)
       : net_(net),
         n_(bytes < max_bytes ? bytes : max_bytes),
@@ -31,11 +29,18 @@ class loggp {
         p_(number(ranks)),
         chunk_((n_ + p_ - 1) / p_) {}
 
-  // The greatest vector length of the model. Longer vectors are treated as vectors of this length,
-  // so that no computation overflows.
+  /// The greatest vector length of the model. Longer vectors are treated as vectors of this length,
+  /// so that no computation overflows.
   static constexpr std::uint64_t max_bytes = std::uint64_t{1} << 42;
-  // The size of a window descriptor, the message with which a rank exposes a window to a peer.
+  /// The size of a window descriptor, the message with which a rank exposes a window to a peer.
   static constexpr std::uint64_t descriptor_bytes = 3 * 8;
+
+  constexpr const network_cost& net() const { return net_; }
+  /// Returns the length of the vector, at most `max_bytes`.
+  constexpr std::uint64_t bytes() const { return n_; }
+  constexpr std::uint64_t chunk_bytes() const { return chunk_; }
+  constexpr int ranks() const { return ranks_; }
+  constexpr int per_host() const { return per_host_; }
 
   /// The cost of one phase of a collective.
   struct phase {
@@ -59,6 +64,18 @@ class loggp {
               time_slices + next.time_slices};
     }
   };
+
+  /// Returns the cost `moved` plus the cost of reducing `bytes` bytes on the critical path.
+  constexpr phase reduced(phase moved, std::uint64_t bytes) const {
+    moved.path_bytes += bytes;
+    return moved;
+  }
+  /// Returns the cost `moved` plus the cost of copying `bytes` bytes on every rank.
+  constexpr phase copied(phase moved, std::uint64_t bytes) const {
+    moved.path_bytes += bytes;
+    moved.copied += p_ * bytes;
+    return moved;
+  }
 
   static constexpr std::uint64_t number(int n) { return static_cast<std::uint64_t>(n); }
   static constexpr picoseconds duration(std::uint64_t bytes, picoseconds per_kib) {
@@ -381,6 +398,7 @@ class loggp {
     return sum;
   }
 
+ protected:
   network_cost net_;
   std::uint64_t n_;
   int ranks_;
@@ -388,7 +406,5 @@ class loggp {
   std::uint64_t p_;
   std::uint64_t chunk_;
 };
-
-}  // namespace detail
 
 }  // namespace colls

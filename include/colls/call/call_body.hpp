@@ -53,53 +53,29 @@ struct call_body {
     return {work, count, op.accumulate_size};
   }
 
-  /// Returns whether an out-of-place algorithm can read `in` and write `out` without an additional
-  /// copy. This requires two different buffers and a reduction without conversions.
-  static bool needs_no_copy(const any_buffer& in, const any_buffer& out, const reduction& op) {
-    return in.data() != out.data() && op.is_plain();
-  }
-
-  /// Runs an all_reduce or a scan with an algorithm that works in place. Usually copies `in` to
-  /// `out` and runs the algorithm on `out`. If the elements must be converted first, runs the
-  /// algorithm on a working buffer of the accumulate type instead, and converts the result into
-  /// `out`. The result combines the data of `ranks` ranks.
-  [[gnu::always_inline]] static task<> in_place(
-      const Channel& net, function_pointer<task<>(Channel, any_buffer, any_op)> algorithm,
+  /// Runs an all_reduce, a scan or an exscan. If the elements must be converted first, runs the
+  /// algorithm on a working buffer of the accumulate type, and converts the result into `out`. The
+  /// result combines the data of `ranks` ranks. If `ranks` is 0, `out` does not change.
+  [[gnu::always_inline]] static task<> reduce_to_all(
+      const Channel& net,
+      function_pointer<task<>(Channel, any_buffer, any_buffer, any_op)> algorithm,
       const any_buffer& in, const any_buffer& out, const reduction& op, int ranks) {
-    if (!op.is_plain()) {
-      return in_place_wrapped(net, algorithm, in, out, op, ranks);
-    }
-    net.copy(bytes(out), bytes(in));
-    return algorithm(net, out, op.op);
+    if (!op.is_plain()) return reduce_to_all_wrapped(net, algorithm, in, out, op, ranks);
+    return algorithm(net, in, out, op.op);
   }
-  static task<> in_place_wrapped(Channel net,
-                                 function_pointer<task<>(Channel, any_buffer, any_op)> algorithm,
-                                 any_buffer in, any_buffer out, reduction op, int ranks) {
+  static task<> reduce_to_all_wrapped(
+      Channel net, function_pointer<task<>(Channel, any_buffer, any_buffer, any_op)> algorithm,
+      any_buffer in, any_buffer out, reduction op, int ranks) {
     if (accumulates_in_storage(op)) {
-      net.copy(bytes(out), bytes(in));
-      co_await algorithm(net, out, op.op);
-      narrow(net, op, out, out.data(), ranks);
+      co_await algorithm(net, in, out, op.op);
+      if (ranks > 0) narrow(net, op, out, out.data(), ranks);
       co_return;
     }
     const auto work = net.scratch_bytes(in.size() * op.accumulate_size);
     widen(net, op, in, work.data());
-    co_await algorithm(net, wide(op, work.data(), in.size()), op.op);
-    narrow(net, op, out, work.data(), ranks);
-  }
-
-  /// Runs an exscan. Leaves rank 0's `data` unchanged, because no rank comes before rank 0.
-  static task<> exscan(Channel net, function_pointer<task<>(Channel, any_buffer, any_op)> algorithm,
-                       any_buffer data, const reduction& op) {
-    if (op.is_plain()) return algorithm(net, data, op.op);
-    return exscan_wrapped(net, algorithm, data, op);
-  }
-  static task<> exscan_wrapped(Channel net,
-                               function_pointer<task<>(Channel, any_buffer, any_op)> algorithm,
-                               any_buffer data, reduction op) {
-    const auto work = net.scratch_bytes(data.size() * op.accumulate_size);
-    widen(net, op, data, work.data());
-    co_await algorithm(net, wide(op, work.data(), data.size()), op.op);
-    if (net.rank() > 0) narrow(net, op, data, work.data(), net.rank());
+    const any_buffer all = wide(op, work.data(), in.size());
+    co_await algorithm(net, all, all, op.op);
+    if (ranks > 0) narrow(net, op, out, work.data(), ranks);
   }
 
   static task<> reduce(
@@ -163,9 +139,9 @@ struct call_body {
   /// buffer. Otherwise reduces the buffers in place and concurrently. In that case each buffer uses
   /// lanes of its own, so that messages of different buffers do not match. (A lane is a part of the
   /// key by which messages are matched.) Callers set `packed` if the buffers are small.
-  static task<> all_reduce_group(Channel net,
-                                 function_pointer<task<>(Channel, any_buffer, any_op)> algorithm,
-                                 std::vector<any_buffer> group, reduction op, bool packed) {
+  static task<> all_reduce_group(
+      Channel net, function_pointer<task<>(Channel, any_buffer, any_buffer, any_op)> algorithm,
+      std::vector<any_buffer> group, reduction op, bool packed) {
     if (packed || !accumulates_in_storage(op)) {
       std::size_t total = 0;
       for (const any_buffer& part : group) total += part.size();
@@ -175,7 +151,8 @@ struct call_body {
         widen(net, op, part, position);
         position += part.size() * op.accumulate_size;
       }
-      co_await algorithm(net, wide(op, work.data(), total), op.op);
+      const any_buffer all = wide(op, work.data(), total);
+      co_await algorithm(net, all, all, op.op);
       position = work.data();
       for (const any_buffer& part : group) {
         narrow(net, op, part, position, net.size());
@@ -185,29 +162,23 @@ struct call_body {
     }
     const auto reduce_part = [&](int i) {
       const Channel lane = net.lane(i * net.lanes());
-      return net.concurrent(algorithm(lane, group[static_cast<std::size_t>(i)], op.op));
+      const any_buffer& part = group[static_cast<std::size_t>(i)];
+      return net.concurrent(algorithm(lane, part, part, op.op));
     };
     co_await each_of(0, static_cast<int>(group.size()), reduce_part);
     for (const any_buffer& part : group) narrow(net, op, part, part.data(), net.size());
   }
 
-  static task<> all_gather(Channel net,
-                           function_pointer<task<>(Channel, any_buffer, partition)> algorithm,
-                           any_buffer in, any_buffer out, offsets table) {
-    const partition parts = partition_of(table, in.size(), net.size());
-    net.copy(bytes(chunks{out, parts}[net.rank()]), bytes(in));
-    co_await algorithm(net, out, parts);
-  }
-  static task<> all_gather_out_of_place(
+  static task<> all_gather(
       Channel net, function_pointer<task<>(Channel, any_buffer, any_buffer, partition)> algorithm,
       any_buffer in, any_buffer out, offsets table) {
-    if (table.empty()) return algorithm(net, in, out, partition_of(table, in.size(), net.size()));
-    return all_gather_v_out_of_place(net, algorithm, in, out, std::move(table));
+    if (table.empty()) return algorithm(net, in, out, partition::blocks(in.size(), net.size()));
+    return all_gather_v(net, algorithm, in, out, std::move(table));
   }
-  static task<> all_gather_v_out_of_place(
+  static task<> all_gather_v(
       Channel net, function_pointer<task<>(Channel, any_buffer, any_buffer, partition)> algorithm,
       any_buffer in, any_buffer out, offsets table) {
-    co_await algorithm(net, in, out, partition_of(table, in.size(), net.size()));
+    co_await algorithm(net, in, out, partition::from_offsets(table.data(), net.size()));
   }
 
   /// Runs a gather or a scatter. `first` is this rank's input and `second` is its output. `table`

@@ -43,7 +43,7 @@ struct cached_call {
 class call_cache {
  public:
   struct entry {
-    fingerprint requested;  // names the algorithm that the caller pinned, if any
+    fingerprint requested;  // contains the algorithm that the caller pinned, if any
     cached_call cached;
     const algorithm_info* algorithm = nullptr;
     bool is_frameless = false;
@@ -57,10 +57,12 @@ class call_cache {
     return last.requested == requested ? &last : nullptr;
   }
   /// Returns the entry with the fingerprint `requested`, and makes it the entry that `find_last`
-  /// examines. Returns null if there is no such entry.
-  const entry* find(const fingerprint& requested) {
+  /// examines. Returns null if there is no such entry. `custom` is the user's own algorithm that the
+  /// call pins, or null.
+  const entry* find(const fingerprint& requested, const algorithm_info* custom) {
     for (std::size_t i = 0; i < max_entries; ++i) {
       if (entries_[i].requested != requested) continue;
+      if (custom != nullptr && entries_[i].algorithm != custom) continue;
       last_[static_cast<std::size_t>(requested.operation)] = static_cast<std::uint8_t>(i);
       return &entries_[i];
     }

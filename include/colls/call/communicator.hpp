@@ -93,7 +93,8 @@ class core_owner : public std::unique_ptr<Core> {
 /// communicator.
 ///
 /// Every call takes `options` as its last argument. A template argument pins an algorithm at
-/// compile time: `all_reduce<algorithm::ring>(data)`.
+/// compile time: `all_reduce<algorithm::ring>(data)`. The argument may also be an algorithm of the
+/// user's own (see docs/adding_an_algorithm.md).
 ///
 /// Only the thread that runs the executor of a communicator may use the communicator. If another
 /// thread makes a call while this thread is in a blocking wait, the operation of that call fails
@@ -148,7 +149,14 @@ class communicator {
   /// data. For other collectives, it is the size of the whole vector. The function assumes that the
   /// operation of a reduction is commutative. It sends no messages, so any rank can call it alone.
   explanation explain(collective coll, std::uint64_t bytes, const options& opts = {}) const {
-    return core_->explain(coll, bytes, opts);
+    return core_->explain(coll, bytes, opts, nullptr);
+  }
+  /// Returns the predicted time of the algorithm `Custom`, which is one of the user's own.
+  template <auto Custom>
+  explanation explain(std::uint64_t bytes, const options& opts = {}) const {
+    constexpr collective coll = Custom.operation;
+    return core_->explain(coll, bytes, pin_algorithm<coll, Custom>(opts),
+                          custom_algorithm<coll, Custom>());
   }
 
   /// Allocates a buffer of `count` elements and sets all its bytes to zero. If the transport
@@ -195,20 +203,20 @@ class communicator {
 
   /// Reduces the `data` of all ranks elementwise and stores the result in `data` on every rank. The
   /// results of all ranks are bitwise equal.
-  template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
+  template <auto Pinned = algorithm::automatic, readable_range Data, class Op = plus>
     requires(!detail::is_options<Op> && !detail::is_buffer_as_value<Op>)
   operation<> all_reduce(Data&& data, Op op = {}, const options& opts = {}) {
     const any_buffer buffer = output(std::forward<Data>(data), opts);
     return start_reduce_to_all<collective::all_reduce, Pinned, range_element_t<Data>>(
         buffer, buffer, op, opts);
   }
-  template <algorithm Pinned = algorithm::automatic, readable_range Data>
+  template <auto Pinned = algorithm::automatic, readable_range Data>
   operation<> all_reduce(Data&& data, const options& opts) {
     return all_reduce<Pinned>(std::forward<Data>(data), plus{}, opts);
   }
   /// Reduces the `in` of all ranks elementwise and stores the result in `out` on every rank. `in`
   /// and `out` must have equal length. They may be the same buffer, but must not overlap partially.
-  template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
+  template <auto Pinned = algorithm::automatic, readable_range In, readable_range Out,
             class Op = plus>
     requires(!detail::is_options<Op>)
   operation<> all_reduce(In&& in, Out&& out, Op op = {}, const options& opts = {}) {
@@ -216,13 +224,13 @@ class communicator {
     return start_reduce_to_all<collective::all_reduce, Pinned, range_element_t<Out>>(
         input(std::forward<In>(in), opts), output(std::forward<Out>(out), opts), op, opts);
   }
-  template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
+  template <auto Pinned = algorithm::automatic, readable_range In, readable_range Out>
   operation<> all_reduce(In&& in, Out&& out, const options& opts) {
     return all_reduce<Pinned>(std::forward<In>(in), std::forward<Out>(out), plus{}, opts);
   }
   /// Does an in-place all_reduce of each buffer of the group. One operation reduces all buffers.
   /// The groups of all ranks must have the same number of buffers, with the same lengths.
-  template <algorithm Pinned = algorithm::automatic, class... Ranges, class Op = plus>
+  template <auto Pinned = algorithm::automatic, class... Ranges, class Op = plus>
     requires(!detail::is_options<Op>)
   operation<> all_reduce(const colls::group<Ranges...>& buffers, Op op = {},
                          const options& opts = {}) {
@@ -235,35 +243,36 @@ class communicator {
         erased_op,
         std::apply([&](auto&... range) { return std::vector{this->input(range, opts)...}; },
                    buffers.ranges),
-        pin_algorithm<collective::all_reduce, Pinned, commutative_for<Op, element>>(opts));
+        pin_algorithm<collective::all_reduce, Pinned, commutative_for<Op, element>>(opts),
+        custom_algorithm<collective::all_reduce, Pinned, commutative_for<Op, element>>());
   }
-  template <algorithm Pinned = algorithm::automatic, class... Ranges>
+  template <auto Pinned = algorithm::automatic, class... Ranges>
   operation<> all_reduce(const colls::group<Ranges...>& buffers, const options& opts) {
     return all_reduce<Pinned>(buffers, plus{}, opts);
   }
 
   /// Reduces the `data` of all ranks elementwise and stores the result in the root's `data`. The
   /// `data` of the other ranks does not change.
-  template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
+  template <auto Pinned = algorithm::automatic, readable_range Data, class Op = plus>
     requires(!detail::is_options<Op>)
   operation<> reduce(Data&& data, int root, Op op = {}, const options& opts = {}) {
     const any_buffer buffer = output(std::forward<Data>(data), opts);
     return start_reduce<Pinned, range_element_t<Data>>(buffer, buffer, root, op, opts);
   }
-  template <algorithm Pinned = algorithm::automatic, readable_range Data>
+  template <auto Pinned = algorithm::automatic, readable_range Data>
   operation<> reduce(Data&& data, int root, const options& opts) {
     return reduce<Pinned>(std::forward<Data>(data), root, plus{}, opts);
   }
   /// Reduces the `in` of all ranks elementwise and stores the result in the root's `out`. On the
   /// root, `in` and `out` must have equal length. The other ranks may pass `none` as `out`.
-  template <algorithm Pinned = algorithm::automatic, readable_range In, class Out, class Op = plus>
+  template <auto Pinned = algorithm::automatic, readable_range In, class Out, class Op = plus>
     requires((readable_range<Out> || detail::is_none<Out>) && !detail::is_options<Op>)
   operation<> reduce(In&& in, Out&& out, int root, Op op = {}, const options& opts = {}) {
     check_same_element<In, Out>();
     return start_reduce<Pinned, range_element_t<In>>(
         input(std::forward<In>(in), opts), output(std::forward<Out>(out), opts), root, op, opts);
   }
-  template <algorithm Pinned = algorithm::automatic, readable_range In, class Out>
+  template <auto Pinned = algorithm::automatic, readable_range In, class Out>
     requires(readable_range<Out> || detail::is_none<Out>)
   operation<> reduce(In&& in, Out&& out, int root, const options& opts) {
     return reduce<Pinned>(std::forward<In>(in), std::forward<Out>(out), root, plus{}, opts);
@@ -271,7 +280,7 @@ class communicator {
 
   /// Reduces the `in` of all ranks elementwise and stores block r of the result in `out` on rank r.
   /// `in` consists of `size()` blocks of `out.size()` elements each.
-  template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
+  template <auto Pinned = algorithm::automatic, readable_range In, readable_range Out,
             class Op = plus>
     requires(!detail::is_options<Op>)
   operation<> reduce_scatter(In&& in, Out&& out, Op op = {}, const options& opts = {}) {
@@ -279,13 +288,13 @@ class communicator {
     return start_reduce_scatter<Pinned, range_element_t<In>>(
         input(std::forward<In>(in), opts), output(std::forward<Out>(out), opts), {}, op, opts);
   }
-  template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
+  template <auto Pinned = algorithm::automatic, readable_range In, readable_range Out>
   operation<> reduce_scatter(In&& in, Out&& out, const options& opts) {
     return reduce_scatter<Pinned>(std::forward<In>(in), std::forward<Out>(out), plus{}, opts);
   }
   /// Does a reduce_scatter with blocks that may differ in length. Block r has `counts[r]` elements.
   /// `counts` must be equal on all ranks.
-  template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
+  template <auto Pinned = algorithm::automatic, readable_range In, readable_range Out,
             readable_range Counts, class Op = plus>
     requires(!detail::is_options<Op>)
   operation<> reduce_scatter_v(In&& in, Out&& out, const Counts& counts, Op op = {},
@@ -295,7 +304,7 @@ class communicator {
                                                              output(std::forward<Out>(out), opts),
                                                              detail::offsets_of(counts), op, opts);
   }
-  template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
+  template <auto Pinned = algorithm::automatic, readable_range In, readable_range Out,
             readable_range Counts>
   operation<> reduce_scatter_v(In&& in, Out&& out, const Counts& counts, const options& opts) {
     return reduce_scatter_v<Pinned>(std::forward<In>(in), std::forward<Out>(out), counts, plus{},
@@ -304,27 +313,27 @@ class communicator {
 
   /// For each rank r, reduces the `data` of ranks 0 to r elementwise and stores the result in rank
   /// r's `data`.
-  template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
+  template <auto Pinned = algorithm::automatic, readable_range Data, class Op = plus>
     requires(!detail::is_options<Op>)
   operation<> scan(Data&& data, Op op = {}, const options& opts = {}) {
     const any_buffer buffer = output(std::forward<Data>(data), opts);
     return start_reduce_to_all<collective::scan, Pinned, range_element_t<Data>>(buffer, buffer, op,
                                                                                 opts);
   }
-  template <algorithm Pinned = algorithm::automatic, readable_range Data>
+  template <auto Pinned = algorithm::automatic, readable_range Data>
   operation<> scan(Data&& data, const options& opts) {
     return scan<Pinned>(std::forward<Data>(data), plus{}, opts);
   }
   /// For each rank r > 0, reduces the `data` of ranks 0 to r-1 elementwise and stores the result in
   /// rank r's `data`. The `data` of rank 0 does not change.
-  template <algorithm Pinned = algorithm::automatic, readable_range Data, class Op = plus>
+  template <auto Pinned = algorithm::automatic, readable_range Data, class Op = plus>
     requires(!detail::is_options<Op>)
   operation<> exscan(Data&& data, Op op = {}, const options& opts = {}) {
     const any_buffer buffer = output(std::forward<Data>(data), opts);
     return start_reduce_to_all<collective::exscan, Pinned, range_element_t<Data>>(buffer, buffer,
                                                                                   op, opts);
   }
-  template <algorithm Pinned = algorithm::automatic, readable_range Data>
+  template <auto Pinned = algorithm::automatic, readable_range Data>
   operation<> exscan(Data&& data, const options& opts) {
     return exscan<Pinned>(std::forward<Data>(data), plus{}, opts);
   }
@@ -332,96 +341,103 @@ class communicator {
   // ---- moving data
 
   /// Copies the root's `data` into the `data` of every other rank.
-  template <algorithm Pinned = algorithm::automatic, readable_range Data>
+  template <auto Pinned = algorithm::automatic, readable_range Data>
   operation<> broadcast(Data&& data, int root, const options& opts = {}) {
     return core_->broadcast(type_of<Data>(), output(std::forward<Data>(data), opts), root,
-                            pin_algorithm<collective::broadcast, Pinned>(opts));
+                            pin_algorithm<collective::broadcast, Pinned>(opts),
+                            custom_algorithm<collective::broadcast, Pinned>());
   }
   /// Starts a barrier. The operation completes only after all ranks have called `barrier`.
-  template <algorithm Pinned = algorithm::automatic>
+  template <auto Pinned = algorithm::automatic>
   operation<> barrier(const options& opts = {}) {
-    return core_->barrier(pin_algorithm<collective::barrier, Pinned>(opts));
+    return core_->barrier(pin_algorithm<collective::barrier, Pinned>(opts),
+                          custom_algorithm<collective::barrier, Pinned>());
   }
 
   /// For each rank r, copies rank r's `in` into block r of `out` on every rank. `out` consists of
   /// `size()` blocks of `in.size()` elements each. `in` may be this rank's block of `out`.
   /// Otherwise `in` and `out` must not overlap.
-  template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
+  template <auto Pinned = algorithm::automatic, readable_range In, readable_range Out>
   operation<> all_gather(In&& in, Out&& out, const options& opts = {}) {
     check_same_element<In, Out>();
     return core_->all_gather(type_of<In>(), input(std::forward<In>(in), opts),
                              output(std::forward<Out>(out), opts), {},
-                             pin_algorithm<collective::all_gather, Pinned>(opts));
+                             pin_algorithm<collective::all_gather, Pinned>(opts),
+                             custom_algorithm<collective::all_gather, Pinned>());
   }
   /// Does an all_gather with blocks that may differ in length. Rank r's `in` has `counts[r]`
   /// elements. `counts` must be equal on all ranks.
-  template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out,
+  template <auto Pinned = algorithm::automatic, readable_range In, readable_range Out,
             readable_range Counts>
   operation<> all_gather_v(In&& in, Out&& out, const Counts& counts, const options& opts = {}) {
     check_same_element<In, Out>();
     return core_->all_gather(type_of<In>(), input(std::forward<In>(in), opts),
                              output(std::forward<Out>(out), opts), detail::offsets_of(counts),
-                             pin_algorithm<collective::all_gather, Pinned>(opts));
+                             pin_algorithm<collective::all_gather, Pinned>(opts),
+                             custom_algorithm<collective::all_gather, Pinned>());
   }
 
   /// For each rank r, copies rank r's `in` into block r of the root's `out`. All blocks have equal
   /// length. Ranks other than the root may pass `none` as `out`.
-  template <algorithm Pinned = algorithm::automatic, readable_range In, class Out>
+  template <auto Pinned = algorithm::automatic, readable_range In, class Out>
     requires(readable_range<Out> || detail::is_none<Out>)
   operation<> gather(In&& in, Out&& out, int root, const options& opts = {}) {
     check_same_element<In, Out>();
     return core_->template gather_or_scatter<collective::gather>(
         type_of<In>(), input(std::forward<In>(in), opts), output(std::forward<Out>(out), opts), {},
-        root, pin_algorithm<collective::gather, Pinned>(opts));
+        root, pin_algorithm<collective::gather, Pinned>(opts),
+        custom_algorithm<collective::gather, Pinned>());
   }
   /// Does a gather with blocks that may differ in length. Rank r's `in` has `counts[r]` elements.
   /// `counts` must be equal on all ranks.
-  template <algorithm Pinned = algorithm::automatic, readable_range In, class Out,
-            readable_range Counts>
+  template <auto Pinned = algorithm::automatic, readable_range In, class Out, readable_range Counts>
     requires(readable_range<Out> || detail::is_none<Out>)
   operation<> gather_v(In&& in, Out&& out, const Counts& counts, int root,
                        const options& opts = {}) {
     check_same_element<In, Out>();
     return core_->template gather_or_scatter<collective::gather>(
         type_of<In>(), input(std::forward<In>(in), opts), output(std::forward<Out>(out), opts),
-        detail::offsets_of(counts), root, pin_algorithm<collective::gather, Pinned>(opts));
+        detail::offsets_of(counts), root, pin_algorithm<collective::gather, Pinned>(opts),
+        custom_algorithm<collective::gather, Pinned>());
   }
   /// For each rank r, copies block r of the root's `in` into rank r's `out`. All blocks have equal
   /// length. Ranks other than the root may pass `none` as `in`.
-  template <algorithm Pinned = algorithm::automatic, class In, readable_range Out>
+  template <auto Pinned = algorithm::automatic, class In, readable_range Out>
     requires(readable_range<In> || detail::is_none<In>)
   operation<> scatter(In&& in, Out&& out, int root, const options& opts = {}) {
     check_same_element<Out, In>();
     return core_->template gather_or_scatter<collective::scatter>(
         type_of<Out>(), output(std::forward<Out>(out), opts), input(std::forward<In>(in), opts), {},
-        root, pin_algorithm<collective::scatter, Pinned>(opts));
+        root, pin_algorithm<collective::scatter, Pinned>(opts),
+        custom_algorithm<collective::scatter, Pinned>());
   }
   /// Does a scatter with blocks that may differ in length. Rank r's `out` has `counts[r]` elements.
   /// `counts` must be equal on all ranks.
-  template <algorithm Pinned = algorithm::automatic, class In, readable_range Counts,
-            readable_range Out>
+  template <auto Pinned = algorithm::automatic, class In, readable_range Counts, readable_range Out>
     requires(readable_range<In> || detail::is_none<In>)
   operation<> scatter_v(In&& in, const Counts& counts, Out&& out, int root,
                         const options& opts = {}) {
     check_same_element<Out, In>();
     return core_->template gather_or_scatter<collective::scatter>(
         type_of<Out>(), output(std::forward<Out>(out), opts), input(std::forward<In>(in), opts),
-        detail::offsets_of(counts), root, pin_algorithm<collective::scatter, Pinned>(opts));
+        detail::offsets_of(counts), root, pin_algorithm<collective::scatter, Pinned>(opts),
+        custom_algorithm<collective::scatter, Pinned>());
   }
 
   /// For all ranks i and j, copies block j of rank i's `in` into block i of rank j's `out`. `in`
   /// and `out` each consist of `size()` blocks of equal length.
-  template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range Out>
+  template <auto Pinned = algorithm::automatic, readable_range In, readable_range Out>
   operation<> all_to_all(In&& in, Out&& out, const options& opts = {}) {
     check_same_element<In, Out>();
     return core_->all_to_all(type_of<In>(), input(std::forward<In>(in), opts),
                              output(std::forward<Out>(out), opts), {}, {},
-                             pin_algorithm<collective::all_to_all, Pinned>(opts));
+                             pin_algorithm<collective::all_to_all, Pinned>(opts),
+                             custom_algorithm<collective::all_to_all, Pinned>());
   }
   /// Does an all_to_all with blocks that may differ in length. This rank sends `send_counts[j]`
   /// elements to rank j and receives `recv_counts[i]` elements from rank i. `send_counts[j]` on
   /// rank i must equal `recv_counts[i]` on rank j.
-  template <algorithm Pinned = algorithm::automatic, readable_range In, readable_range SendCounts,
+  template <auto Pinned = algorithm::automatic, readable_range In, readable_range SendCounts,
             readable_range Out, readable_range RecvCounts>
   operation<> all_to_all_v(In&& in, const SendCounts& send_counts, Out&& out,
                            const RecvCounts& recv_counts, const options& opts = {}) {
@@ -429,7 +445,8 @@ class communicator {
     return core_->all_to_all(type_of<In>(), input(std::forward<In>(in), opts),
                              output(std::forward<Out>(out), opts), detail::offsets_of(send_counts),
                              detail::offsets_of(recv_counts),
-                             pin_algorithm<collective::all_to_all, Pinned>(opts));
+                             pin_algorithm<collective::all_to_all, Pinned>(opts),
+                             custom_algorithm<collective::all_to_all, Pinned>());
   }
 
   // ---- point to point
@@ -608,23 +625,79 @@ class communicator {
     return element_id<range_element_t<Range>>();
   }
 
+  template <auto Pinned>
+  static constexpr bool is_custom = !std::is_same_v<std::remove_cv_t<decltype(Pinned)>, algorithm>;
+
   /// Returns a copy of `opts` that pins the algorithm `Pinned`. If `Pinned` is `automatic`, returns
   /// `opts` itself.
-  template <collective Coll, algorithm Pinned, bool Commutes = true>
+  template <collective Coll, auto Pinned, bool Commutes = true>
   static decltype(auto) pin_algorithm(const options& opts) {
-    if constexpr (Pinned == algorithm::automatic) {
+    if constexpr (is_custom<Pinned>) {
+      options pinned_opts = opts;
+      pinned_opts.algorithm = algorithm::custom;
+      return pinned_opts;
+    } else if constexpr (Pinned == algorithm::automatic) {
       return opts;
     } else {
       constexpr bool is_native = Pinned == algorithm::native;  // checked at run time
       constexpr bool is_supported = is_native || detail::has_algorithm(Coll, Pinned, true);
       static_assert(is_supported, "colls: this collective has no such algorithm");
-      static_assert(!is_supported || is_native || detail::has_algorithm(Coll, Pinned, Commutes),
-                    "colls: this algorithm sums each chunk beginning at another rank, so the "
-                    "operation has to commute: wrap it in colls::commutative, or pin another");
+      check_commutes<!is_supported || is_native || detail::has_algorithm(Coll, Pinned, Commutes)>();
       options pinned_opts = opts;
       pinned_opts.algorithm = Pinned;
       return pinned_opts;
     }
+  }
+  /// Returns the algorithm of the user's own that a call pins, or null if `Pinned` is an algorithm
+  /// of colls.
+  template <collective Coll, auto Pinned, bool Commutes = true>
+  static constexpr const algorithm_info* custom_algorithm() {
+    if constexpr (!is_custom<Pinned>) {
+      return nullptr;
+    } else {
+      constexpr bool is_of_collective = detail::algorithm_for<Pinned, Coll>;
+      constexpr bool is_named = detail::named_algorithm<Pinned>;
+      constexpr bool is_on_host = std::is_same_v<memory_space, host_memory>;
+      constexpr bool is_complete = requires { sizeof(Transport); };
+      static_assert(is_of_collective,
+                    "colls: an algorithm of your own derives from colls::collective_algorithm<C>, "
+                    "where C is the collective that it performs, here another one");
+      static_assert(is_named,
+                    "colls: an algorithm of your own needs a name, which all ranks compare: "
+                    "static constexpr const char* name = \"...\"");
+      static_assert(is_on_host,
+                    "colls: an algorithm of your own moves host memory, and this communicator "
+                    "moves device memory");
+      static_assert(is_complete,
+                    "colls: a file that pins an algorithm of its own compiles it for the "
+                    "transport, so it includes the transport's header: <colls/interprocess.hpp> "
+                    "for colls::world");
+      if constexpr (is_of_collective && is_named && is_on_host && is_complete) {
+        constexpr bool is_runnable = detail::runnable_algorithm<Pinned, basic_channel<Transport>>;
+        constexpr bool is_priced = detail::priced_algorithm<Pinned>;
+        static_assert(is_runnable,
+                      "colls: the function run of this algorithm does not take the arguments of "
+                      "its collective, or does not return colls::task<> (see "
+                      "colls::algorithm_function)");
+        static_assert(is_priced,
+                      "colls: an algorithm of your own needs a static constexpr function "
+                      "cost(const colls::loggp_model&, const colls::algorithm_choice&)");
+        static_assert(!algorithm_of(Pinned.name), "colls: an algorithm of colls has this name");
+        static_assert(detail::provides<Transport>(Pinned.needs),
+                      "colls: this transport does not have what the algorithm needs");
+        check_commutes<Commutes || !Pinned.needs.commutative>();
+        if constexpr (is_runnable && is_priced) {
+          return &detail::entry_of<Pinned, basic_channel<Transport>>;
+        }
+      }
+      return nullptr;
+    }
+  }
+  template <bool Commutes>
+  static constexpr void check_commutes() {
+    static_assert(Commutes,
+                  "colls: this algorithm sums each chunk beginning at another rank, so the "
+                  "operation has to commute: wrap it in colls::commutative, or pin another");
   }
 
   // Returns a type-erased reduction, which combines elements of type `T` with `op`. The reduction
@@ -666,24 +739,26 @@ class communicator {
     return erased_op;
   }
 
-  template <collective Coll, algorithm Pinned, class T, class Op>
+  template <collective Coll, auto Pinned, class T, class Op>
   operation<> start_reduce_to_all(const any_buffer& in, const any_buffer& out, const Op& op,
                                   const options& opts) {
     using element = detail::combined_as<T, Op>;
     const reduction& erased_op = make_reduction<Coll, element>(op, opts);
     return core_->template reduce_to_all<Coll>(
-        erased_op, in, out, pin_algorithm<Coll, Pinned, commutative_for<Op, element>>(opts));
+        erased_op, in, out, pin_algorithm<Coll, Pinned, commutative_for<Op, element>>(opts),
+        custom_algorithm<Coll, Pinned, commutative_for<Op, element>>());
   }
-  template <algorithm Pinned, class T, class Op>
+  template <auto Pinned, class T, class Op>
   operation<> start_reduce(const any_buffer& in, const any_buffer& out, int root, const Op& op,
                            const options& opts) {
     constexpr collective coll = collective::reduce;
     using element = detail::combined_as<T, Op>;
     const reduction& erased_op = make_reduction<coll, element>(op, opts);
     return core_->reduce(erased_op, in, out, root,
-                         pin_algorithm<coll, Pinned, commutative_for<Op, element>>(opts));
+                         pin_algorithm<coll, Pinned, commutative_for<Op, element>>(opts),
+                         custom_algorithm<coll, Pinned, commutative_for<Op, element>>());
   }
-  template <algorithm Pinned, class T, class Op>
+  template <auto Pinned, class T, class Op>
   operation<> start_reduce_scatter(const any_buffer& in, const any_buffer& out,
                                    std::vector<std::size_t> offsets, const Op& op,
                                    const options& opts) {
@@ -691,7 +766,8 @@ class communicator {
     using element = detail::combined_as<T, Op>;
     const reduction& erased_op = make_reduction<coll, element>(op, opts);
     return core_->reduce_scatter(erased_op, in, out, std::move(offsets),
-                                 pin_algorithm<coll, Pinned, commutative_for<Op, element>>(opts));
+                                 pin_algorithm<coll, Pinned, commutative_for<Op, element>>(opts),
+                                 custom_algorithm<coll, Pinned, commutative_for<Op, element>>());
   }
 
   detail::core_owner<detail::core<Transport>> core_;
@@ -715,9 +791,9 @@ class communicator {
   where template colls::operation<>                                                \
   colls::detail::core<transport>::reduce_to_all<colls::collective::coll>(          \
       const colls::reduction&, const colls::any_buffer&, const colls::any_buffer&, \
-      const colls::options&);
+      const colls::options&, const colls::algorithm_info*);
 #define COLLS_GATHER_OR_SCATTER(where, transport, coll)                                   \
   where template colls::operation<>                                                       \
   colls::detail::core<transport>::gather_or_scatter<colls::collective::coll>(             \
       std::uint32_t, colls::any_buffer, colls::any_buffer, std::vector<std::size_t>, int, \
-      const colls::options&);
+      const colls::options&, const colls::algorithm_info*);

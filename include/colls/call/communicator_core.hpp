@@ -25,7 +25,8 @@ namespace detail {
 ///
 /// In the member functions, `type` is the id of the element type. A list of offsets is empty if all
 /// blocks have equal length. Otherwise it has one more entry than there are ranks. A call copies
-/// its reduction, so the caller need not keep the reduction alive.
+/// its reduction, so the caller need not keep the reduction alive. `custom` is the user's own
+/// algorithm that the call pins, or null; it is the base of an `algorithm_entry`.
 template <class Transport>
 class core final : public call_queue {
  public:
@@ -47,27 +48,30 @@ class core final : public call_queue {
   /// Starts an all_reduce, a scan or an exscan.
   template <collective Coll>
   operation<> reduce_to_all(const reduction& op, const any_buffer& in, const any_buffer& out,
-                            const options& opts);
+                            const options& opts, const algorithm_info* custom);
   operation<> all_reduce_group(const reduction& op, std::vector<any_buffer> parts,
-                               const options& opts);
+                               const options& opts, const algorithm_info* custom);
   operation<> reduce(const reduction& op, const any_buffer& in, const any_buffer& out, int root,
-                     const options& opts);
+                     const options& opts, const algorithm_info* custom);
   operation<> reduce_scatter(const reduction& op, const any_buffer& in, const any_buffer& out,
-                             offsets shares, const options& opts);
-  operation<> barrier(const options& opts);
-  operation<> broadcast(std::uint32_t type, any_buffer data, int root, const options& opts);
+                             offsets shares, const options& opts, const algorithm_info* custom);
+  operation<> barrier(const options& opts, const algorithm_info* custom);
+  operation<> broadcast(std::uint32_t type, any_buffer data, int root, const options& opts,
+                        const algorithm_info* custom);
   operation<> all_gather(std::uint32_t type, any_buffer in, any_buffer out, offsets shares,
-                         const options& opts);
+                         const options& opts, const algorithm_info* custom);
   /// Starts a gather or a scatter. `own_block` is the buffer for this rank's block. `full` is the
   /// buffer for the blocks of all ranks and is used only on the root.
   template <collective Coll>
   operation<> gather_or_scatter(std::uint32_t type, any_buffer own_block, any_buffer full,
-                                offsets shares, int root, const options& opts);
+                                offsets shares, int root, const options& opts,
+                                const algorithm_info* custom);
   operation<> all_to_all(std::uint32_t type, any_buffer in, any_buffer out, offsets sends,
-                         offsets receives, const options& opts);
+                         offsets receives, const options& opts, const algorithm_info* custom);
 
   operation<> measure(const options& opts);
-  explanation explain(collective coll, std::uint64_t bytes, const options& opts) const;
+  explanation explain(collective coll, std::uint64_t bytes, const options& opts,
+                      const algorithm_info* custom) const;
 
   operation<> send(any_buffer data, int dest, int tag, const options& opts);
   operation<received> recv(any_buffer data, peer source, int tag, const options& opts);
@@ -103,16 +107,17 @@ class core final : public call_queue {
   /// the coroutine of the call.
   template <collective Coll, class MakeFingerprint, class MakeQuery, class Body, class Prepare>
   operation<> launch(const MakeFingerprint& make_fingerprint, const MakeQuery& make_query,
-                     const options& opts, checks& check, std::size_t working_bytes,
-                     const Body& body, bool is_plain, const Prepare& prepare);
+                     const options& opts, const algorithm_info* custom, checks& check,
+                     std::size_t working_bytes, const Body& body, bool is_plain,
+                     const Prepare& prepare);
   /// Returns the cache entry for a call with the fingerprint `requested`. The entry contains the
   /// algorithm of the call. If the cache has no such entry, chooses an algorithm and adds an entry.
   /// If the call must be refused, makes `check` fail and returns null. `launch` calls this function
-  /// only if the last call of the same collective had a different fingerprint.
-  template <class Table>
-  const call_cache::entry* choose(const Table& table, const fingerprint& requested,
-                                  const selection_query& query, const cost_model::pricing& price,
-                                  const options& opts, checks& check);
+  /// only if the last call of the same collective had a different fingerprint, or if the call pins
+  /// an algorithm of the user's own.
+  template <collective Coll>
+  const call_cache::entry* choose(const fingerprint& requested, const selection_query& query,
+                                  const options& opts, const algorithm_info* custom, checks& check);
 
   std::shared_ptr<Transport> net_;
 };

@@ -102,7 +102,9 @@ task<communicator<NewTransport>> split_body(basic_channel<Transport> net, core<T
   std::vector<split_request> requests(static_cast<std::size_t>(net.size()));
   requests[static_cast<std::size_t>(net.rank())] = own_request;
   const any_buffer all(requests.data(), requests.size(), sizeof(split_request));
-  co_await recursive_doubling::all_gather(net, all, partition::blocks(1, net.size()));
+  co_await recursive_doubling::all_gather.run(net,
+                                              all.subspan(static_cast<std::size_t>(net.rank()), 1),
+                                              all, partition::blocks(1, net.size()));
   ids.exchange_done();
 
   std::uint32_t free_on_all = ids.free();
@@ -178,7 +180,9 @@ task<communicator<Transport>> dup_body(basic_channel<Transport> net, core<Transp
   auto info = parent.net().prepare_world(net.rank(), net.size(),
                                          entries[static_cast<std::size_t>(net.rank())]);
   const any_buffer all(entries.data(), entries.size(), sizeof(rank_entry));
-  co_await recursive_doubling::all_gather(net, all, partition::blocks(1, net.size()));
+  co_await recursive_doubling::all_gather.run(net,
+                                              all.subspan(static_cast<std::size_t>(net.rank()), 1),
+                                              all, partition::blocks(1, net.size()));
   auto new_core =
       std::make_unique<core<Transport>>(parent.net().open_world(executor, std::move(info), entries),
                                         0, net.rank(), net.size(), nullptr, true);

@@ -80,38 +80,35 @@ void core<Transport>::call_ended(call_base& ended_call) noexcept {
   if constexpr (waking_transport<Transport>) net_->wake_peers();
 }
 
-/// Returns the algorithm for a call. If `opts` pins (requests) an algorithm, only this algorithm is
-/// considered. If no algorithm that is considered can perform the call, stores the failure in
-/// `check`. Returns an empty choice if `check` contains a failure.
-template <class AlgorithmTable, class Table>
-algorithm_choice choose(const Table& table, const tuning& selection, const selection_query& query,
-                        const cost_model::pricing& price, const options& opts, checks& check) {
-  check.require(opts.radix == 0 || opts.radix >= 2, "radix %d is not 2 or more", opts.radix);
-  if (check.failed()) return {};
-  algorithm_set legal;
-  if (opts.algorithm == algorithm::automatic) {
-    legal = AlgorithmTable::legal(query);
-    if (legal == algorithm_set()) {
-      failure reason(errc::not_applicable);
-      reason.set_detail(
-          "%s: no algorithm of this communicator gives the bits of the sequential order",
-          name(query.operation));
-      check.fail(reason);
-      return {};
-    }
-  } else {
-    const algorithm_info* const info = find(table, opts.algorithm);
-    const char* const objection =
-        info == nullptr ? "no such algorithm for this collective" : refusal(*info, query);
-    if (objection != nullptr) {
-      failure reason(errc::not_applicable);
-      reason.set_detail("%s %s: %s", name(query.operation), name(opts.algorithm), objection);
-      check.fail(reason);
-      return {};
-    }
-    legal.add(opts.algorithm);
+/// Returns the algorithms of `entries` that can perform a call, of which only `pinned` is considered
+/// unless it is `automatic`.
+template <class AlgorithmTable, class Entries>
+algorithm_candidates candidates_for(const Entries& entries, const selection_query& query,
+                                    algorithm pinned) {
+  algorithm_candidates result;
+  for (const algorithm_info& info : entries) {
+    const bool is_considered = pinned == algorithm::automatic || pinned == info.id;
+    if (is_considered && AlgorithmTable::refusal(info, query) == nullptr) result.add(info);
   }
-  return selection.choose(query, pinned_choice(opts), legal, price);
+  return result;
+}
+/// Returns why no algorithm of `entries` that is considered can perform a call.
+template <class AlgorithmTable, class Entries>
+[[gnu::cold]] failure no_candidate(const Entries& entries, const selection_query& query,
+                                   algorithm pinned) {
+  failure reason(errc::not_applicable);
+  if (pinned == algorithm::automatic) {
+    return reason.set_detail(
+        "%s: no algorithm of this communicator gives the bits of the sequential order",
+        name(query.operation));
+  }
+  const char* objection = pinned == algorithm::custom
+                              ? "an algorithm of your own is a template argument of the call"
+                              : "no such algorithm for this collective";
+  for (const algorithm_info& info : entries) {
+    if (info.id == pinned) objection = AlgorithmTable::refusal(info, query);
+  }
+  return reason.set_detail("%s %s: %s", name(query.operation), name(pinned), objection);
 }
 
 // Satisfied by a transport that can use frameless algorithms, that is, algorithms that need no
@@ -121,11 +118,22 @@ algorithm_choice choose(const Table& table, const tuning& selection, const selec
 template <class Transport>
 concept has_frameless =
     std::same_as<typename algorithm_table<basic_channel<Transport>>::transport, Transport>;
-template <collective Coll, algorithm Algo, class Transport>
-constexpr auto frameless_of() {
+template <collective Coll, class Transport>
+constexpr auto frameless_algorithms() {
   if constexpr (has_frameless<Transport>) {
-    return algorithm_table<basic_channel<Transport>>::template frameless_type<Coll, Algo>();
+    return algorithm_table<basic_channel<Transport>>::template frameless_algorithms<Coll>();
+  } else {
+    return algorithm_list<>();
   }
+}
+/// Returns `run.operator()<Algorithm>()` for the algorithm of the list that has the number `id`.
+template <class Run, auto First, auto... Others>
+[[gnu::always_inline]] inline auto dispatch(algorithm_list<First, Others...>, algorithm id,
+                                            const Run& run) {
+  if constexpr (sizeof...(Others) > 0) {
+    if (id != First.id) return dispatch(algorithm_list<Others...>(), id, run);
+  }
+  return run.template operator()<First>();
 }
 
 /// Satisfied by a transport with native collectives, that is, implementations of collectives that
@@ -152,57 +160,75 @@ options selectable_options(const options& opts) {
 }
 
 template <class Transport>
-template <class Table>
-[[gnu::noinline]] const call_cache::entry* core<Transport>::choose(
-    const Table& table, const fingerprint& requested, const selection_query& query,
-    const cost_model::pricing& price, const options& opts, checks& check) {
+template <collective Coll>
+[[gnu::noinline]] const call_cache::entry* core<Transport>::choose(const fingerprint& requested,
+                                                                   const selection_query& query,
+                                                                   const options& opts,
+                                                                   const algorithm_info* custom,
+                                                                   checks& check) {
+  using all = algorithm_table<basic_channel<Transport>>;
   if (queue().is_run_by_other_thread()) {
     check.fail(second_thread_failure());
     return nullptr;
   }
-  if (const call_cache::entry* const known = cache().find(requested)) return known;
-  const algorithm_choice choice = detail::choose<algorithm_table<basic_channel<Transport>>>(
-      table, tuning(), query, price, selectable_options<Transport>(opts), check);
+  if (const call_cache::entry* const known = cache().find(requested, custom)) return known;
+  check.require(opts.radix == 0 || opts.radix >= 2, "radix %d is not 2 or more", opts.radix);
   if (check.failed()) return nullptr;
-  fingerprint agreed = requested;
-  set_choice(agreed, choice);
-  if (uses_native<Transport>(opts)) agreed.algorithm = algorithm::native;
-  bool is_frameless = false;
-  if constexpr (has_frameless<Transport>) {
-    is_frameless = algorithm_table<basic_channel<Transport>>::is_frameless(choice, query);
+  const options selectable = selectable_options<Transport>(opts);
+  algorithm_candidates candidates;
+  if (custom == nullptr) {
+    const auto& entries = all::template algorithms<Coll>();
+    candidates = candidates_for<all>(entries, query, selectable.algorithm);
+    if (candidates.empty()) {
+      check.fail(no_candidate<all>(entries, query, selectable.algorithm));
+    }
+  } else if (const char* const objection = detail::refusal(*custom, query)) {
+    failure reason(errc::not_applicable);
+    check.fail(reason.set_detail("%s %s: %s", name(Coll), custom->name, objection));
+  } else {
+    candidates.add(*custom);
   }
+  if (check.failed()) return nullptr;
+  const prediction chosen = tuning().choose(query, pinned_choice(selectable), candidates);
+  fingerprint agreed = requested;
+  set_choice(agreed, chosen.choice);
+  if (uses_native<Transport>(opts)) agreed.algorithm = algorithm::native;
+  if (custom != nullptr) remember_custom_algorithm(agreed.shape, custom->name);
+  bool is_frameless = false;
+  frameless_algorithms<Coll, Transport>().for_each([&]<auto Algorithm>() {
+    if (Algorithm.id == chosen.choice.id) is_frameless = Algorithm.is_frameless(query);
+  });
   return &cache().add(
-      {requested, cached_call(agreed, choice), find(table, choice.id), is_frameless});
+      {requested, cached_call(agreed, chosen.choice), chosen.algorithm, is_frameless});
 }
 
 template <class Transport>
 template <collective Coll, class MakeFingerprint, class MakeQuery, class Body, class Prepare>
 [[gnu::always_inline]] inline operation<> core<Transport>::launch(
     const MakeFingerprint& make_fingerprint, const MakeQuery& make_query, const options& opts,
-    checks& check, std::size_t working_bytes, const Body& body, bool is_plain,
-    const Prepare& prepare) {
+    const algorithm_info* custom, checks& check, std::size_t working_bytes, const Body& body,
+    bool is_plain, const Prepare& prepare) {
   using channel = basic_channel<Transport>;
-  using all = algorithm_table<channel>;
-  const auto& table = all::template algorithms<Coll>();
-  using table_entry = typename std::remove_cvref_t<decltype(table)>::value_type;
+  using table_entry = typename std::remove_cvref_t<
+      decltype(algorithm_table<channel>::template algorithms<Coll>())>::value_type;
   if (check.failed()) return refuse(make(Coll), check.reason());
-  const call_cache::entry* known = cache().find_last(make_fingerprint());
+  const call_cache::entry* known =
+      custom == nullptr ? cache().find_last(make_fingerprint()) : nullptr;
   if (known == nullptr) {
-    known = choose(table, make_fingerprint(), make_query(), cost_model::pricing::of<Coll>(), opts,
-                   check);
+    fingerprint requested = make_fingerprint();
+    if (custom != nullptr) requested.shape = mix(requested.shape, hash_of_name(custom->name));
+    known = choose<Coll>(requested, make_query(), opts, custom, check);
     if (known == nullptr) return refuse(make(Coll), check.reason());
   }
-  if (is_plain && known->is_frameless) {
-    const auto run_frameless = [&]<class Algorithm>(
-                                   std::type_identity<Algorithm>) __attribute__((always_inline)) {
-      return begin<frameless_call<channel, Algorithm>>(known->cached, opts, working_bytes, prepare);
-    };
-    using doubling = decltype(frameless_of<Coll, algorithm::recursive_doubling, Transport>());
-    if constexpr (!std::is_void_v<doubling>) {
-      if (known->algorithm->id == algorithm::recursive_doubling) return run_frameless(doubling());
+  constexpr auto frameless = frameless_algorithms<Coll, Transport>();
+  if constexpr (!std::is_same_v<decltype(frameless), const algorithm_list<>>) {
+    if (is_plain && known->is_frameless) {
+      const auto run_frameless = [&]<auto Algorithm>() __attribute__((always_inline)) {
+        using step = typename decltype(Algorithm)::template frameless<channel>;
+        return begin<frameless_call<channel, step>>(known->cached, opts, working_bytes, prepare);
+      };
+      return dispatch(frameless, known->algorithm->id, run_frameless);
     }
-    using direct = decltype(frameless_of<Coll, algorithm::direct, Transport>());
-    if constexpr (!std::is_void_v<direct>) return run_frameless(direct());
   }
   const table_entry& chosen = static_cast<const table_entry&>(*known->algorithm);
   const auto make_body = [&](call<void>& new_call) __attribute__((always_inline)) {
@@ -214,9 +240,9 @@ template <collective Coll, class MakeFingerprint, class MakeQuery, class Body, c
 template <class Transport>
 template <collective Coll>
 operation<> core<Transport>::reduce_to_all(const reduction& op, const any_buffer& in,
-                                           const any_buffer& out, const options& opts) {
+                                           const any_buffer& out, const options& opts,
+                                           const algorithm_info* custom) {
   using channel = basic_channel<Transport>;
-  using all = algorithm_table<channel>;
   checks check(Coll);
   check.check_size(in);
   if (in.data() != out.data() || in.size() != out.size()) {
@@ -224,37 +250,24 @@ operation<> core<Transport>::reduce_to_all(const reduction& op, const any_buffer
   }
   const auto make_fingerprint = [&] { return fingerprint_of(Coll, op, in.size(), -1, opts); };
   const auto make_query = [&] { return query_of(Coll, in.size(), state().size(), op, opts); };
-  const auto body = [&](call<void>& new_call, const channel& net,
-                        const auto& chosen) __attribute__((always_inline)) {
-    const reduction stored = store_reduction(new_call, op);
-    if constexpr (Coll == collective::exscan) {
-      return call_body<channel>::exscan(net, chosen.run, out, stored);
-    } else {
-      if constexpr (Coll == collective::all_reduce) {
-        const auto* const out_of_place = find(all::all_reduce_out_of_place, chosen.id);
-        if (out_of_place != nullptr && call_body<channel>::needs_no_copy(in, out, stored)) {
-          return out_of_place->run(net, in, out, stored.op);
-        }
-      }
-      const int ranks = Coll == collective::scan ? net.rank() + 1 : net.size();
-      return call_body<channel>::in_place(net, chosen.run, in, out, stored, ranks);
-    }
-  };
+  const auto body = [&](call<void>& new_call, const channel& net, const auto& chosen)
+                        __attribute__((always_inline)) {
+                          const int ranks = Coll == collective::all_reduce ? net.size()
+                                            : Coll == collective::scan     ? net.rank() + 1
+                                                                           : net.rank();
+                          return call_body<channel>::reduce_to_all(
+                              net, chosen.run, in, out, store_reduction(new_call, op), ranks);
+                        };
   const auto prepare = [&](auto& new_call) __attribute__((always_inline)) {
-    const any_op stored = store_operation(new_call, op);
-    if constexpr (Coll == collective::exscan) {
-      new_call.prepare(*net_, out, stored);
-    } else {
-      new_call.prepare(*net_, in, out, stored);
-    }
+    new_call.prepare(*net_, in, out, store_operation(new_call, op));
   };
-  return launch<Coll>(make_fingerprint, make_query, opts, check, in.size() * op.accumulate_size,
-                      body, op.is_plain(), prepare);
+  return launch<Coll>(make_fingerprint, make_query, opts, custom, check,
+                      in.size() * op.accumulate_size, body, op.is_plain(), prepare);
 }
 
 template <class Transport>
 operation<> core<Transport>::all_reduce_group(const reduction& op, std::vector<any_buffer> parts,
-                                              const options& opts) {
+                                              const options& opts, const algorithm_info* custom) {
   using channel = basic_channel<Transport>;
   std::size_t total = 0;
   offsets sizes;
@@ -283,13 +296,14 @@ operation<> core<Transport>::all_reduce_group(const reduction& op, std::vector<a
                                                 store_reduction(new_call, op),
                                                 working_bytes <= max_packed_bytes);
   };
-  return launch<collective::all_reduce>(make_fingerprint, make_query, opts, check, working_bytes,
-                                        body, false, [](auto&) {});
+  return launch<collective::all_reduce>(make_fingerprint, make_query, opts, custom, check,
+                                        working_bytes, body, false, [](auto&) {});
 }
 
 template <class Transport>
 operation<> core<Transport>::reduce(const reduction& op, const any_buffer& in,
-                                    const any_buffer& out, int root, const options& opts) {
+                                    const any_buffer& out, int root, const options& opts,
+                                    const algorithm_info* custom) {
   using channel = basic_channel<Transport>;
   checks check(collective::reduce);
   check.check_size(in);
@@ -310,14 +324,14 @@ operation<> core<Transport>::reduce(const reduction& op, const any_buffer& in,
   const auto prepare = [&](auto& new_call) {
     new_call.prepare(*net_, in, out, root, store_operation(new_call, op));
   };
-  return launch<collective::reduce>(make_fingerprint, make_query, opts, check,
+  return launch<collective::reduce>(make_fingerprint, make_query, opts, custom, check,
                                     in.size() * op.accumulate_size, body, op.is_plain(), prepare);
 }
 
 template <class Transport>
 operation<> core<Transport>::reduce_scatter(const reduction& op, const any_buffer& in,
                                             const any_buffer& out, offsets shares,
-                                            const options& opts) {
+                                            const options& opts, const algorithm_info* custom) {
   using channel = basic_channel<Transport>;
   const int rank = state().rank();
   const int size = state().size();
@@ -352,14 +366,14 @@ operation<> core<Transport>::reduce_scatter(const reduction& op, const any_buffe
     new_call.prepare(*net_, in, out, partition::blocks(out.size(), size),
                      store_operation(new_call, op));
   };
-  return launch<collective::reduce_scatter>(make_fingerprint, make_query, opts, check,
+  return launch<collective::reduce_scatter>(make_fingerprint, make_query, opts, custom, check,
                                             in.size() * op.accumulate_size, body,
                                             shares.empty() && op.is_plain(), prepare);
 }
 
 template <class Transport>
 operation<> core<Transport>::broadcast(std::uint32_t type, any_buffer data, int root,
-                                       const options& opts) {
+                                       const options& opts, const algorithm_info* custom) {
   using channel = basic_channel<Transport>;
   checks check(collective::broadcast);
   check.check_size(data);
@@ -376,12 +390,12 @@ operation<> core<Transport>::broadcast(std::uint32_t type, any_buffer data, int 
     return call_body<channel>::broadcast(net, chosen.run, data, root);
   };
   const auto prepare = [&](auto& new_call) { new_call.prepare(*net_, data, root); };
-  return launch<collective::broadcast>(make_fingerprint, make_query, opts, check, 0, body, true,
-                                       prepare);
+  return launch<collective::broadcast>(make_fingerprint, make_query, opts, custom, check, 0, body,
+                                       true, prepare);
 }
 
 template <class Transport>
-operation<> core<Transport>::barrier(const options& opts) {
+operation<> core<Transport>::barrier(const options& opts, const algorithm_info* custom) {
   using channel = basic_channel<Transport>;
   checks check(collective::barrier);
   const auto make_fingerprint = [&] {
@@ -395,15 +409,15 @@ operation<> core<Transport>::barrier(const options& opts) {
     return chosen.run(net);
   };
   const auto prepare = [&](auto& new_call) { new_call.prepare(*net_); };
-  return launch<collective::barrier>(make_fingerprint, make_query, opts, check, 0, body, true,
-                                     prepare);
+  return launch<collective::barrier>(make_fingerprint, make_query, opts, custom, check, 0, body,
+                                     true, prepare);
 }
 
 template <class Transport>
 operation<> core<Transport>::all_gather(std::uint32_t type, any_buffer in, any_buffer out,
-                                        offsets shares, const options& opts) {
+                                        offsets shares, const options& opts,
+                                        const algorithm_info* custom) {
   using channel = basic_channel<Transport>;
-  using all = algorithm_table<channel>;
   const int rank = state().rank();
   const int size = state().size();
   checks check(collective::all_gather);
@@ -431,17 +445,12 @@ operation<> core<Transport>::all_gather(std::uint32_t type, any_buffer in, any_b
     return selection_query{collective::all_gather, out.size() * out.element_size(), size};
   };
   const auto body = [&](call<void>&, const channel& net, const auto& chosen) {
-    const auto* const out_of_place = find(all::all_gather_out_of_place, chosen.id);
-    if (out_of_place != nullptr) {
-      return call_body<channel>::all_gather_out_of_place(net, out_of_place->run, in, out,
-                                                         std::move(shares));
-    }
     return call_body<channel>::all_gather(net, chosen.run, in, out, std::move(shares));
   };
   const auto prepare = [&](auto& new_call) {
     new_call.prepare(*net_, in, out, partition::blocks(in.size(), size));
   };
-  return launch<collective::all_gather>(make_fingerprint, make_query, opts, check, 0, body,
+  return launch<collective::all_gather>(make_fingerprint, make_query, opts, custom, check, 0, body,
                                         shares.empty(), prepare);
 }
 
@@ -449,7 +458,7 @@ template <class Transport>
 template <collective Coll>
 operation<> core<Transport>::gather_or_scatter(std::uint32_t type, any_buffer own_block,
                                                any_buffer full, offsets shares, int root,
-                                               const options& opts) {
+                                               const options& opts, const algorithm_info* custom) {
   using channel = basic_channel<Transport>;
   const int rank = state().rank();
   const int size = state().size();
@@ -491,12 +500,14 @@ operation<> core<Transport>::gather_or_scatter(std::uint32_t type, any_buffer ow
     new_call.prepare(*net_, gathers ? own_block : root_buffer, gathers ? root_buffer : own_block,
                      partition::blocks(own_block.size(), size), root);
   };
-  return launch<Coll>(make_fingerprint, make_query, opts, check, 0, body, shares.empty(), prepare);
+  return launch<Coll>(make_fingerprint, make_query, opts, custom, check, 0, body, shares.empty(),
+                      prepare);
 }
 
 template <class Transport>
 operation<> core<Transport>::all_to_all(std::uint32_t type, any_buffer in, any_buffer out,
-                                        offsets sends, offsets receives, const options& opts) {
+                                        offsets sends, offsets receives, const options& opts,
+                                        const algorithm_info* custom) {
   using channel = basic_channel<Transport>;
   checks check(collective::all_to_all);
   const auto ranks = static_cast<std::size_t>(state().size());
@@ -553,7 +564,7 @@ operation<> core<Transport>::all_to_all(std::uint32_t type, any_buffer in, any_b
     const partition blocks = partition::blocks(in.size() / ranks, state().size());
     new_call.prepare(*net_, in, blocks, out, blocks);
   };
-  return launch<collective::all_to_all>(make_fingerprint, make_query, opts, check, 0, body,
+  return launch<collective::all_to_all>(make_fingerprint, make_query, opts, custom, check, 0, body,
                                         equal_blocks && in.data() != out.data(), prepare);
 }
 
@@ -575,21 +586,23 @@ operation<> core<Transport>::measure(const options& opts) {
 }
 
 template <class Transport>
-explanation core<Transport>::explain(collective coll, std::uint64_t bytes,
-                                     const options& requested) const {
+explanation core<Transport>::explain(collective coll, std::uint64_t bytes, const options& requested,
+                                     const algorithm_info* custom) const {
   const options opts = selectable_options<Transport>(requested);
   using all = algorithm_table<basic_channel<Transport>>;
   const bool reduces = coll == collective::all_reduce || coll == collective::reduce ||
                        coll == collective::reduce_scatter || coll == collective::scan ||
                        coll == collective::exscan;
   const selection_query query{coll, bytes, state().size(), true, opts.order, reduces};
-  algorithm_set legal = all::legal(query);
-  if (opts.algorithm != algorithm::automatic) {
-    const bool is_legal = legal.has(opts.algorithm);
-    legal = {};
-    if (is_legal) legal.add(opts.algorithm);
+  algorithm_candidates candidates;
+  if (custom == nullptr) {
+    with_collective(coll, [&]<collective Coll>() {
+      candidates = candidates_for<all>(all::template algorithms<Coll>(), query, opts.algorithm);
+    });
+  } else if (detail::refusal(*custom, query) == nullptr) {
+    candidates.add(*custom);
   }
-  return tuning().explain(query, pinned_choice(opts), legal);
+  return tuning().explain(query, pinned_choice(opts), candidates);
 }
 
 // ---- point to point

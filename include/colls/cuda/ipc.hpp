@@ -89,12 +89,9 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
   using function_pointer = Function*;
   using offsets = std::vector<std::size_t>;
 
-  static bool needs_no_copy(any_buffer, any_buffer, const reduction&) { return false; }
-
-  /// Performs an all_reduce or a scan, depending on `net.record().operation`.
-  static task<> in_place(channel net,
-                         function_pointer<task<>(host_channel, any_buffer, any_op)> algorithm,
-                         any_buffer in, any_buffer out, reduction op, int ranks) {
+  static task<> reduce_to_all(
+      channel net, function_pointer<task<>(host_channel, any_buffer, any_buffer, any_op)> algorithm,
+      any_buffer in, any_buffer out, reduction op, int ranks) {
     cuda::peer_group* const group = peer_group_for(net, in, op);
     if (group == nullptr) {
       co_await run_operation(net, algorithm, in, out, op, ranks);
@@ -108,29 +105,19 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
     if (!done) co_await run_operation(net, algorithm, in, out, op, ranks);
   }
 
-  static task<> run_operation(channel net,
-                              function_pointer<task<>(host_channel, any_buffer, any_op)> algorithm,
-                              any_buffer in, any_buffer out, reduction op, int ranks) {
-    const bool is_scan = net.record().operation == collective::scan;
+  static task<> run_operation(
+      channel net, function_pointer<task<>(host_channel, any_buffer, any_buffer, any_op)> algorithm,
+      any_buffer in, any_buffer out, reduction op, int ranks) {
+    const collective kind = net.record().operation;
     const auto work = [&](ipc_operation& operation) {
-      if (is_scan) {
-        prefixes(operation, op, net.size(), in.size(), 0);
-      } else {
+      if (kind == collective::all_reduce) {
         sum(operation, op, net.size(), in.size(), each_rank(net.size()));
+      } else {
+        prefixes(operation, op, net.size(), in.size(), kind == collective::scan ? 0 : 1);
       }
     };
     const bool done = co_await run_in_place(net, in, out, work, true, &op);
-    if (!done) co_await staged::in_place(as_staged(net), algorithm, in, out, op, ranks);
-  }
-
-  static task<> exscan(channel net,
-                       function_pointer<task<>(host_channel, any_buffer, any_op)> algorithm,
-                       any_buffer data, reduction op) {
-    const auto work = [&](ipc_operation& operation) {
-      prefixes(operation, op, net.size(), data.size(), 1);
-    };
-    const bool done = co_await run_in_place(net, data, data, work);
-    if (!done) co_await staged::exscan(as_staged(net), algorithm, data, op);
+    if (!done) co_await staged::reduce_to_all(as_staged(net), algorithm, in, out, op, ranks);
   }
 
   static task<> reduce(
@@ -191,18 +178,12 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
     }
   }
 
-  static task<> all_gather(channel net,
-                           function_pointer<task<>(host_channel, any_buffer, partition)> algorithm,
-                           any_buffer in, any_buffer out, offsets table) {
-    const bool done = co_await gathered(net, in, out, table);
-    if (!done) co_await staged::all_gather(as_staged(net), algorithm, in, out, table);
-  }
-  static task<> all_gather_out_of_place(
+  static task<> all_gather(
       channel net,
       function_pointer<task<>(host_channel, any_buffer, any_buffer, partition)> algorithm,
       any_buffer in, any_buffer out, offsets table) {
     const bool done = co_await gathered(net, in, out, table);
-    if (!done) co_await staged::all_gather_out_of_place(as_staged(net), algorithm, in, out, table);
+    if (!done) co_await staged::all_gather(as_staged(net), algorithm, in, out, table);
   }
 
   /// Performs a gather or a scatter from `first` to `second`, depending on

@@ -92,24 +92,24 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
   using nccl_call = cuda::nccl_call;
   using offsets = std::vector<std::size_t>;
 
-  static bool needs_no_copy(any_buffer, any_buffer, const reduction&) { return false; }
-
   /// Performs a barrier by messages on the transport `Host`. Like every other call, a barrier
   /// creates NCCL's communicator if there is none yet, and waits for the work that is already
   /// enqueued on the caller's stream.
   static task<> barrier(channel net) {
     const auto work = [net](nccl_call&) -> task<> {
       const host_channel host = net;
-      co_await dissemination::barrier(host.lane(1));
+      co_await dissemination::barrier.run(host.lane(1));
     };
     return submit(net, work);
   }
 
-  /// Performs an all_reduce or a scan, depending on `net.record().operation`.
   template <class Algorithm>
-  static task<> in_place(channel net, const Algorithm&, any_buffer in, any_buffer out, reduction op,
-                         int) {
-    if (net.record().operation == collective::scan) return prefixes(net, in, out, op, true);
+  static task<> reduce_to_all(channel net, const Algorithm&, any_buffer in, any_buffer out,
+                              reduction op, int) {
+    const collective kind = net.record().operation;
+    if (kind != collective::all_reduce) {
+      return prefixes(net, in, out, op, kind == collective::scan);
+    }
     if (op.run_on_device == nullptr) {
       const auto work = [=](nccl_call& call) -> task<> {
         call.enqueue([&] { all_reduce(call, in, out, op); });
@@ -119,11 +119,6 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
     }
     const auto work = [=](nccl_call& call) { return all_fold(net, call, in, out, op); };
     return submit(net, work);
-  }
-
-  template <class Algorithm>
-  static task<> exscan(channel net, const Algorithm&, any_buffer data, const reduction& op) {
-    return prefixes(net, data, data, op, false);
   }
 
   template <class Algorithm>
@@ -225,12 +220,6 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
       co_await call.accepted();
     };
     co_await submit(net, work);
-  }
-
-  template <class Algorithm>
-  static task<> all_gather_out_of_place(channel net, const Algorithm& none, any_buffer in,
-                                        any_buffer out, offsets table) {
-    return all_gather(net, none, in, out, std::move(table));
   }
 
   /// Performs a gather or a scatter from `first` to `second`, depending on
@@ -487,7 +476,7 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
     bootstrap_info root = own;
     const any_buffer message(&root, sizeof root, 1);
     const host_channel host = net;
-    co_await binomial_tree::broadcast(host.lane(1), message, 0);
+    co_await binomial_tree::broadcast.run(host.lane(1), message, 0);
     if (root.version != own.version) {
       failure reason(errc::version_mismatch);
       reason.set_detail("rank 0 runs NCCL %d and rank %d NCCL %d", root.version, net.rank(),
@@ -548,44 +537,42 @@ struct call_body<basic_channel<cuda::nccl_transport<Host>>> {
   }
 };
 
+/// The table of a communicator that uses NCCL. Its one algorithm is `native`, and NCCL chooses how
+/// to perform it.
 template <class Host>
-struct algorithm_table<basic_channel<cuda::nccl_transport<Host>>> {
+class algorithm_table<basic_channel<cuda::nccl_transport<Host>>> {
   using channel = basic_channel<cuda::nccl_transport<Host>>;
-  template <class Function>
-  using rows = std::array<algorithm_entry<Function>, 1>;
 
-  /// Returns the algorithms that may perform a call: either `native` or none. Returns none if NCCL
-  /// itself would perform the reduction and the call requires a reduction in rank order, because
-  /// NCCL does not define the order. `query.commutative` is false for each reduction that kernels
-  /// of colls perform. These kernels reduce in rank order, so `native` may perform such calls.
-  static algorithm_set legal(const selection_query& query) {
-    algorithm_set result;
+  template <class Function>
+  static constexpr std::array<algorithm_entry<Function>, 1> only(Function* run) {
+    algorithm_entry<Function> entry;
+    entry.id = algorithm::native;
+    entry.name = name(entry.id);
+    entry.cost = [](const loggp_model&, const algorithm_choice&) { return loggp::phase(); };
+    entry.segmented_bytes = [](const loggp_model&) { return std::uint64_t{0}; };
+    entry.run = run;
+    return {entry};
+  }
+  static constexpr auto barrier = only(&call_body<channel>::barrier);
+  static constexpr auto others = only<void()>(nullptr);
+
+ public:
+  using transport = void;  // no algorithm of colls runs on device memory
+
+  /// Refuses a reduction that NCCL itself would perform if the call requires a reduction in rank
+  /// order, because NCCL does not define the order. `query.commutative` is false for each reduction
+  /// that kernels of colls perform. These kernels reduce in rank order.
+  static const char* refusal(const algorithm_info&, const selection_query& query) {
     const bool has_no_order =
         query.reduces && query.commutative && query.reduction_order == order::rank;
-    if (!has_no_order) result.add(algorithm::native);
-    return result;
+    return has_no_order ? "NCCL does not define the order of its reductions" : nullptr;
   }
-
-  static constexpr rows<task<>(channel)> barrier{
-      {{{algorithm::native}, &call_body<channel>::barrier}}};
-  static constexpr rows<void()> broadcast{{{{algorithm::native}, nullptr}}};
-  static constexpr auto all_reduce = broadcast;
-  static constexpr std::array<algorithm_entry<task<>(channel, any_buffer, any_buffer, any_op)>, 0>
-      all_reduce_out_of_place{};
-  static constexpr std::array<algorithm_entry<task<>(channel, any_buffer, any_buffer, partition)>,
-                              0>
-      all_gather_out_of_place{};
-  static constexpr auto reduce = broadcast;
-  static constexpr auto reduce_scatter = broadcast;
-  static constexpr auto all_gather = broadcast;
-  static constexpr auto all_to_all = broadcast;
-
   template <collective Coll>
   static constexpr const auto& algorithms() {
     if constexpr (Coll == collective::barrier) {
       return barrier;
     } else {
-      return broadcast;
+      return others;
     }
   }
 };

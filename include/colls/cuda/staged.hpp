@@ -167,25 +167,13 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
   using function_pointer = Function*;
   using offsets = std::vector<std::size_t>;
 
-  /// Returns false, because algorithms never work on the caller's memory directly.
-  static bool needs_no_copy(any_buffer, any_buffer, const reduction&) { return false; }
-
-  static task<> in_place(channel net,
-                         function_pointer<task<>(host_channel, any_buffer, any_op)> algorithm,
-                         any_buffer in, any_buffer out, const reduction& op, int ranks) {
+  static task<> reduce_to_all(
+      channel net, function_pointer<task<>(host_channel, any_buffer, any_buffer, any_op)> algorithm,
+      any_buffer in, any_buffer out, const reduction& op, int ranks) {
     const auto run_on_host = [algorithm, op, ranks](host_channel lane, any_buffer part) {
-      return host_body::in_place(lane, algorithm, part, part, op, ranks);
+      return host_body::reduce_to_all(lane, algorithm, part, part, op, ranks);
     };
-    return elementwise(net, in, out, in.size(), run_on_host);
-  }
-
-  static task<> exscan(channel net,
-                       function_pointer<task<>(host_channel, any_buffer, any_op)> algorithm,
-                       any_buffer data, const reduction& op) {
-    const auto run_on_host = [algorithm, op](host_channel lane, any_buffer part) {
-      return host_body::exscan(lane, algorithm, part, op);
-    };
-    return elementwise(net, data, net.rank() > 0 ? data : nothing(), data.size(), run_on_host);
+    return elementwise(net, in, ranks > 0 ? out : nothing(), in.size(), run_on_host);
   }
 
   static task<> reduce(
@@ -214,7 +202,7 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
   /// one block and performs a single all_reduce of this block, to save latency. Otherwise, reduces
   /// one buffer after the other.
   static task<> all_reduce_group(
-      channel net, function_pointer<task<>(host_channel, any_buffer, any_op)> algorithm,
+      channel net, function_pointer<task<>(host_channel, any_buffer, any_buffer, any_op)> algorithm,
       std::vector<any_buffer> group, reduction op, bool packed) {
     if (!packed) {
       // Each reduction waits for the stream `net.record().stream`. If this were the caller's
@@ -225,7 +213,7 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
       preceding->follow(net.record().stream);
       net.record().stream = preceding->ref();
       for (const any_buffer& part : group) {
-        co_await in_place(net, algorithm, part, part, op, net.size());
+        co_await reduce_to_all(net, algorithm, part, part, op, net.size());
       }
       co_return;
     }
@@ -243,7 +231,7 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
         offset += part.size();
       }
       co_await down.reached();
-      co_await host_body::in_place(lane, algorithm, all, all, op, lane.size());
+      co_await host_body::reduce_to_all(lane, algorithm, all, all, op, lane.size());
       offset = 0;
       for (const any_buffer& part : group) {
         up.copy(part.data(), all.subspan(offset, 0).data(), bytes(part).size);
@@ -280,24 +268,30 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
     co_await pipelined(net, pieces, piece);
   }
 
-  static task<> all_gather(channel net,
-                           function_pointer<task<>(host_channel, any_buffer, partition)> algorithm,
-                           any_buffer in, any_buffer out, const offsets& table) {
-    const auto run_on_host = [algorithm](host_channel lane, any_buffer own, any_buffer all,
-                                         offsets packed) {
-      return host_body::all_gather(lane, algorithm, own, all, std::move(packed));
-    };
-    return gathered(net, in, out, table, run_on_host);
-  }
-  static task<> all_gather_out_of_place(
+  static task<> all_gather(
       channel net,
       function_pointer<task<>(host_channel, any_buffer, any_buffer, partition)> algorithm,
-      any_buffer in, any_buffer out, const offsets& table) {
-    const auto run_on_host = [algorithm](host_channel lane, any_buffer own, any_buffer all,
-                                         offsets packed) {
-      return host_body::all_gather_out_of_place(lane, algorithm, own, all, std::move(packed));
+      any_buffer in, any_buffer out, offsets table) {
+    const partition parts = partition_of(table, in.size(), net.size());
+    const int pieces = net.net().stage().pieces(bytes(out).size);
+    const auto piece = [&](host_channel lane, int k, const cuda::staged_call& call) -> task<> {
+      const partition cut = parts.segment(k, pieces);
+      offsets packed = pack(cut);
+      const offsets starts = packed;
+      const block slot(call.pool(), packed.back() * in.element_size());
+      const any_buffer all(slot.data(), packed.back(), in.element_size());
+      const auto rank = static_cast<std::size_t>(lane.rank());
+      const any_buffer own = all.subspan(packed[rank], cut.count(lane.rank()));
+      const std::size_t offset = cut.offset(lane.rank()) - parts.offset(lane.rank());
+      cuda::copy_batch down(call.down());
+      cuda::copy_batch up(call.up());
+      down.copy(own.data(), in.subspan(offset, own.size()).data(), bytes(own).size);
+      co_await down.reached();
+      co_await host_body::all_gather(lane, algorithm, own, all, std::move(packed));
+      copy_chunks(up, all, starts, out, cut, false);
+      co_await up.reached();
     };
-    return gathered(net, in, out, table, run_on_host);
+    co_await pipelined(net, pieces, piece);
   }
 
   /// Performs a gather or a scatter, depending on `net.record().operation`. `first` is the input
@@ -399,34 +393,6 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
       batch.copy(down ? packed_chunk.data() : chunk.data(),
                  down ? chunk.data() : packed_chunk.data(), bytes(packed_chunk).size);
     }
-  }
-
-  /// Performs an all_gather in pieces. For each piece, calls `run_on_host(lane, own, all, offsets)`
-  /// to gather the piece in pinned memory. `all` is the pinned memory for the chunks of all ranks,
-  /// `own` is this rank's chunk in `all`, and `offsets` has the offsets of the chunks in `all`.
-  template <class RunOnHost>
-  static task<> gathered(channel net, any_buffer in, any_buffer out, offsets table,
-                         RunOnHost run_on_host) {
-    const partition parts = partition_of(table, in.size(), net.size());
-    const int pieces = net.net().stage().pieces(bytes(out).size);
-    const auto piece = [&](host_channel lane, int k, const cuda::staged_call& call) -> task<> {
-      const partition cut = parts.segment(k, pieces);
-      offsets packed = pack(cut);
-      const offsets starts = packed;
-      const block slot(call.pool(), packed.back() * in.element_size());
-      const any_buffer all(slot.data(), packed.back(), in.element_size());
-      const auto rank = static_cast<std::size_t>(lane.rank());
-      const any_buffer own = all.subspan(packed[rank], cut.count(lane.rank()));
-      const std::size_t offset = cut.offset(lane.rank()) - parts.offset(lane.rank());
-      cuda::copy_batch down(call.down());
-      cuda::copy_batch up(call.up());
-      down.copy(own.data(), in.subspan(offset, own.size()).data(), bytes(own).size);
-      co_await down.reached();
-      co_await run_on_host(lane, own, all, std::move(packed));
-      copy_chunks(up, all, starts, out, cut, false);
-      co_await up.reached();
-    };
-    co_await pipelined(net, pieces, piece);
   }
 
   /// Divides `count` elements into pieces. Copies each piece from `in` to pinned memory, calls

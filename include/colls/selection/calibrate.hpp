@@ -63,7 +63,7 @@ task<picoseconds> best_time(Channel net, Exchange exchange) {
 /// another host at the same time.
 template <channel Channel>
 task<sample> measure_exchanges(Channel net, int peer, bool alone) {
-  co_await dissemination::barrier(net);
+  co_await dissemination::barrier.run(net);
   sample result;
   if (peer < 0) co_return result;
   const scratch memory = net.scratch_bytes(2 * sample::size);
@@ -137,7 +137,7 @@ task<> calibrate(Channel net, network_cost& costs) {
   const any_buffer slowest(all.data(), all.size(), sizeof(picoseconds));
   constexpr maximum max_op;
   const any_op max = erase<picoseconds>(max_op).op;
-  co_await recursive_doubling::all_reduce(net, slowest, max);
+  co_await recursive_doubling::all_reduce.run(net, slowest, slowest, max);
   costs.near = {all[0], all[1], all[2]};
   costs.far = {all[3], all[4], all[5]};
   costs.host_per_kib = all[6];

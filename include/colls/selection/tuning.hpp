@@ -6,7 +6,7 @@
 // A choice depends only on values that are equal on all ranks (the call, the ranks, and the costs
 // that the ranks have agreed on), so all ranks make the same choice.
 
-#include <colls/algorithm/selection_query.hpp>
+#include <colls/algorithm/description.hpp>
 #include <colls/base/error.hpp>
 #include <colls/selection/cost_model.hpp>
 
@@ -17,8 +17,25 @@ namespace colls {
 
 /// The predicted cost of a call with one algorithm.
 struct prediction {
+  const algorithm_info* algorithm = nullptr;
   algorithm_choice choice;
   colls::cost cost;
+};
+
+/// The algorithms that can perform a call. They are the descriptions in an algorithm table.
+class algorithm_candidates {
+ public:
+  /// Adds an algorithm. There may be at most `max_size` algorithms.
+  constexpr void add(const algorithm_info& info) { list_[size_++] = &info; }
+  constexpr bool empty() const { return size_ == 0; }
+  constexpr const algorithm_info* const* begin() const { return list_; }
+  constexpr const algorithm_info* const* end() const { return list_ + size_; }
+
+  static constexpr std::size_t max_size = 32;
+
+ private:
+  const algorithm_info* list_[max_size] = {};
+  std::size_t size_ = 0;
 };
 
 /// The choice for a call, and the predictions for all algorithms that can perform the call. The
@@ -34,16 +51,17 @@ inline std::string to_text(const explanation& choices) {
   detail::line first;
   first.add("%s of %llu B over %d ranks: %s", name(choices.query.operation),
             static_cast<unsigned long long>(choices.query.bytes), choices.query.ranks,
-            name(choices.chosen.id));
+            choices.predictions.empty() ? name(choices.chosen.id)
+                                        : choices.predictions.front().algorithm->name);
   std::string text = first.text();
   for (const prediction& candidate : choices.predictions) {
     detail::line next;
-    next.add("\n  %-22s %12.3f us", name(candidate.choice.id),
+    next.add("\n  %-22s %12.3f us", candidate.algorithm->name,
              static_cast<double>(candidate.cost.time) * 1e-6);
     if (candidate.choice.segment != 0) {
       next.add(", segments of %zu B in %d lanes", candidate.choice.segment, candidate.choice.lanes);
     }
-    if (cost_model::has_radix(candidate.choice.id)) next.add(", radix %d", candidate.choice.radix);
+    if (candidate.algorithm->has_radix) next.add(", radix %d", candidate.choice.radix);
     text += next.text();
   }
   return text;
@@ -63,24 +81,24 @@ class tuning {
     on_host_ = ranks_on_host;
   }
 
-  /// Returns the parameters with the shortest predicted time for the algorithm `choice.id`, and the
-  /// predicted cost. Selects only the parameters that are 0 in `choice`, and keeps the others.
-  /// `price` must be the pricing of `query.operation`.
-  prediction predict(const selection_query& query, algorithm_choice choice,
-                     const cost_model::pricing& price) const {
-    const cost_model model(net_, price, query.bytes, query.ranks,
-                           on_host_ > 0 ? on_host_ : query.ranks);
-    prediction best{choice, {}};
+  /// Returns the parameters with the shortest predicted time for the algorithm `info`, and the
+  /// predicted cost. Selects only the parameters that are 0 in `wanted`, and keeps the others.
+  prediction predict(const selection_query& query, const algorithm_choice& wanted,
+                     const algorithm_info& info) const {
+    const cost_model model(net_, query.bytes, query.ranks, on_host_ > 0 ? on_host_ : query.ranks);
+    algorithm_choice choice = wanted;
+    choice.id = info.id;
+    prediction best{&info, choice, {}};
     bool found = false;
     const auto consider = [&](const algorithm_choice& candidate) {
-      const cost predicted = model.predict(candidate);
+      const cost predicted = model.predict(info, candidate);
       if (found && predicted.time >= best.cost.time) return;
-      best = {candidate, predicted};
+      best = {&info, candidate, predicted};
       found = true;
     };
-    if (choice.radix != 0 || !model.has_radix(choice.id)) {
+    if (choice.radix != 0 || !info.has_radix) {
       if (choice.radix == 0) choice.radix = 2;
-      for_each_segmentation(model, choice, consider);
+      for_each_segmentation(model.segmented_bytes(info), choice, consider);
       return best;
     }
     if (choice.lanes == 0) choice.lanes = 1;  // algorithms with a radix use one lane
@@ -92,40 +110,26 @@ class tuning {
     return best;
   }
 
-  /// Returns the choice with the shortest predicted time among the `legal` algorithms. If several
-  /// choices have the same time, prefers `direct`, because its rounds take the fewest instructions.
-  /// Selects only the parameters that are 0 in `wanted`, and keeps the others. `price` must be the
-  /// pricing of `query.operation`.
-  algorithm_choice choose(const selection_query& query, const algorithm_choice& wanted,
-                          algorithm_set legal, const cost_model::pricing& price) const {
+  /// Returns the prediction with the shortest time among the candidates, of which there must be at
+  /// least one. If several have the same time, prefers `direct`, because its rounds take the fewest
+  /// instructions, and otherwise the algorithm with the lowest number. Selects only the parameters
+  /// that are 0 in `wanted`, and keeps the others.
+  prediction choose(const selection_query& query, const algorithm_choice& wanted,
+                    const algorithm_candidates& candidates) const {
     prediction best;
-    bool found = false;
-    legal.for_each([&](algorithm algo) {
-      algorithm_choice choice = wanted;
-      choice.id = algo;
-      const prediction candidate = predict(query, choice, price);
-      if (found && !is_before(candidate, best)) return;
-      best = candidate;
-      found = true;
-    });
-    return best.choice;
+    for (const algorithm_info* const info : candidates) {
+      const prediction candidate = predict(query, wanted, *info);
+      if (best.algorithm == nullptr || is_before(candidate, best)) best = candidate;
+    }
+    return best;
   }
-  /// Returns the same choice as the overload with the parameter `price`. This overload is for calls
-  /// whose collective is known only at run time.
-  algorithm_choice choose(const selection_query& query, const algorithm_choice& wanted,
-                          algorithm_set legal) const {
-    return choose(query, wanted, legal, cost_model::pricing::of(query.operation));
-  }
-  /// Returns the same choice as `choose`, together with the predictions for all `legal` algorithms.
+  /// Returns the same choice as `choose`, together with the predictions for all candidates.
   explanation explain(const selection_query& query, const algorithm_choice& wanted,
-                      algorithm_set legal) const {
+                      const algorithm_candidates& candidates) const {
     explanation result{query, {}, {}};
-    const auto price = cost_model::pricing::of(query.operation);
-    legal.for_each([&](algorithm algo) {
-      algorithm_choice choice = wanted;
-      choice.id = algo;
-      result.predictions.push_back(predict(query, choice, price));
-    });
+    for (const algorithm_info* const info : candidates) {
+      result.predictions.push_back(predict(query, wanted, *info));
+    }
     std::sort(result.predictions.begin(), result.predictions.end(), is_before);
     if (!result.predictions.empty()) result.chosen = result.predictions.front().choice;
     return result;
@@ -145,14 +149,13 @@ class tuning {
   static constexpr std::uint64_t max_segment = 2 << 20;
 
   /// Calls `consider` for variants of `choice` that differ in the segment size and the number of
-  /// lanes. Segments are the pieces in which data is pipelined; lanes are concurrent parts of a
+  /// lanes. `longest` is the length of the longest part that is cut into segments, or 0. Segments are the pieces in which data is pipelined; lanes are concurrent parts of a
   /// call. The segment sizes are 0 (no segments) and powers of two, in bytes. The numbers of lanes
   /// are 1, 2, 4, and so on. If `choice` has a segment size that is not 0, all variants have this
   /// segment size. If it has a number of lanes that is not 0, all variants have this number.
   template <class Consider>
-  void for_each_segmentation(const cost_model& model, algorithm_choice choice,
+  void for_each_segmentation(std::uint64_t longest, algorithm_choice choice,
                              const Consider& consider) const {
-    const std::uint64_t longest = model.segmented_bytes(choice.id);
     const auto for_each_lane_count = [&] {
       const std::uint64_t segments =
           choice.segment == 0 ? 1 : (longest + choice.segment - 1) / choice.segment;

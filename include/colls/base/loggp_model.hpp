@@ -2,19 +2,20 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// loggp_trees: uses the LogGP model to predict the cost of phases with a root (stars, trees and
-// pipelines). See loggp.hpp for the terms.
+// loggp_model: the LogGP model from which an algorithm computes its predicted cost. This file has
+// the phases with a root (stars, trees and pipelines), and loggp.hpp has the others and the terms.
 
 #include <colls/base/loggp.hpp>
 
 #include <numeric>
 
-namespace colls::detail {
+namespace colls {
 
-/// The costs of the rooted phases of a collective on one network. In a rooted phase, data moves
-/// from a root or to a root.
-class loggp_trees : protected loggp {
- protected:
+/// The costs of the phases of a collective on one network. In a rooted phase, data moves from a
+/// root or to a root. All arithmetic uses integers, so that ranks that are built by different
+/// compilers select the same algorithm.
+class loggp_model : public loggp {
+ public:
   using loggp::loggp;
 
   /// Returns the cost of a phase in which the root sends a message of `bytes` bytes to each other
@@ -198,4 +199,4 @@ class loggp_trees : protected loggp {
   }
 };
 
-}  // namespace colls::detail
+}  // namespace colls
