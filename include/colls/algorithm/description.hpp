@@ -111,6 +111,10 @@ struct algorithm_info {
 
 namespace detail {
 
+/// The class of an algorithm. (With nvcc, `decltype(Algorithm)` is a reference.)
+template <auto Algorithm>
+using class_of = std::remove_cvref_t<decltype(Algorithm)>;
+
 /// The description of an algorithm and its function for one channel type.
 template <class Function>
 struct algorithm_entry : algorithm_info {
@@ -133,7 +137,7 @@ constexpr algorithm_info info_of() {
 /// The entry of an algorithm for the type `Channel`.
 template <auto Algorithm, class Channel>
 inline constexpr algorithm_entry<algorithm_function<Algorithm.operation, Channel>> entry_of{
-    info_of<Algorithm>(), &decltype(Algorithm)::run};
+    info_of<Algorithm>(), &class_of<Algorithm>::run};
 
 /// Satisfied by an algorithm that has a name.
 template <auto Algorithm>
@@ -151,7 +155,7 @@ concept priced_algorithm = requires(const loggp_model& model, const algorithm_ch
 /// Satisfied by an algorithm whose function `run` takes the arguments of its collective.
 template <auto Algorithm, class Channel>
 concept runnable_algorithm = requires {
-  static_cast<algorithm_function<Algorithm.operation, Channel>*>(&decltype(Algorithm)::run);
+  static_cast<algorithm_function<Algorithm.operation, Channel>*>(&class_of<Algorithm>::run);
 };
 
 /// Returns the reason why the algorithm cannot perform the call that `query` describes, or null if

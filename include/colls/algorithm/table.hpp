@@ -153,7 +153,7 @@ class algorithm_table {
   template <auto Algorithm>
   static constexpr bool has_frameless() {
     if constexpr (provides<transport>(Algorithm.needs)) {
-      return !std::is_void_v<typename decltype(Algorithm)::template frameless<Channel>>;
+      return !std::is_void_v<typename class_of<Algorithm>::template frameless<Channel>>;
     }
     return false;
   }

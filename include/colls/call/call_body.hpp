@@ -13,10 +13,9 @@
 
 namespace colls::detail {
 
-/// Functions that create the body of a collective call. The body is the coroutine that does the
-/// work of the call. The functions do not depend on the element type. If no work is needed before
-/// or after the algorithm, the body is the algorithm's own coroutine. Otherwise the body is another
-/// coroutine, which awaits the algorithm.
+/// The bodies of collective calls that need work before or after the algorithm, or memory that lives
+/// as long as the call. A body is a coroutine that awaits the algorithm. It does not depend on the
+/// element type. A call that needs nothing of this runs the algorithm itself.
 template <channel Channel>
 struct call_body {
   template <class Function>
@@ -56,14 +55,7 @@ struct call_body {
   /// Runs an all_reduce, a scan or an exscan. If the elements must be converted first, runs the
   /// algorithm on a working buffer of the accumulate type, and converts the result into `out`. The
   /// result combines the data of `ranks` ranks. If `ranks` is 0, `out` does not change.
-  [[gnu::always_inline]] static task<> reduce_to_all(
-      const Channel& net,
-      function_pointer<task<>(Channel, any_buffer, any_buffer, any_op)> algorithm,
-      const any_buffer& in, const any_buffer& out, const reduction& op, int ranks) {
-    if (!op.is_plain()) return reduce_to_all_wrapped(net, algorithm, in, out, op, ranks);
-    return algorithm(net, in, out, op.op);
-  }
-  static task<> reduce_to_all_wrapped(
+  static task<> reduce_to_all(
       Channel net, function_pointer<task<>(Channel, any_buffer, any_buffer, any_op)> algorithm,
       any_buffer in, any_buffer out, reduction op, int ranks) {
     if (accumulates_in_storage(op)) {
@@ -80,14 +72,6 @@ struct call_body {
 
   static task<> reduce(
       Channel net, function_pointer<task<>(Channel, any_buffer, any_buffer, int, any_op)> algorithm,
-      any_buffer in, any_buffer out, int root, const reduction& op) {
-    if (!op.is_plain()) {
-      return reduce_wrapped(net, algorithm, in, out, root, op);
-    }
-    return algorithm(net, in, out, root, op.op);
-  }
-  static task<> reduce_wrapped(
-      Channel net, function_pointer<task<>(Channel, any_buffer, any_buffer, int, any_op)> algorithm,
       any_buffer in, any_buffer out, int root, reduction op) {
     if (accumulates_in_storage(op)) {
       co_await algorithm(net, in, out, root, op.op);
@@ -102,15 +86,6 @@ struct call_body {
   }
 
   static task<> reduce_scatter(
-      Channel net,
-      function_pointer<task<>(Channel, any_buffer, any_buffer, partition, any_op)> algorithm,
-      any_buffer in, any_buffer out, offsets table, const reduction& op) {
-    if (!table.empty() || !op.is_plain()) {
-      return reduce_scatter_wrapped(net, algorithm, in, out, std::move(table), op);
-    }
-    return algorithm(net, in, out, partition::blocks(out.size(), net.size()), op.op);
-  }
-  static task<> reduce_scatter_wrapped(
       Channel net,
       function_pointer<task<>(Channel, any_buffer, any_buffer, partition, any_op)> algorithm,
       any_buffer in, any_buffer out, offsets table, reduction op) {
@@ -172,13 +147,7 @@ struct call_body {
   static task<> all_gather(
       Channel net, function_pointer<task<>(Channel, any_buffer, any_buffer, partition)> algorithm,
       any_buffer in, any_buffer out, offsets table) {
-    if (table.empty()) return algorithm(net, in, out, partition::blocks(in.size(), net.size()));
-    return all_gather_v(net, algorithm, in, out, std::move(table));
-  }
-  static task<> all_gather_v(
-      Channel net, function_pointer<task<>(Channel, any_buffer, any_buffer, partition)> algorithm,
-      any_buffer in, any_buffer out, offsets table) {
-    co_await algorithm(net, in, out, partition::from_offsets(table.data(), net.size()));
+    co_await algorithm(net, in, out, partition_of(table, in.size(), net.size()));
   }
 
   /// Runs a gather or a scatter. `first` is this rank's input and `second` is its output. `table`
@@ -188,32 +157,11 @@ struct call_body {
       Channel net,
       function_pointer<task<>(Channel, any_buffer, any_buffer, partition, int)> algorithm,
       any_buffer first, any_buffer second, std::size_t share, offsets table, int root) {
-    if (!table.empty())
-      return gather_or_scatter_v(net, algorithm, first, second, std::move(table), root);
-    return algorithm(net, first, second, partition::blocks(share, net.size()), root);
-  }
-  static task<> gather_or_scatter_v(
-      Channel net,
-      function_pointer<task<>(Channel, any_buffer, any_buffer, partition, int)> algorithm,
-      any_buffer first, any_buffer second, offsets table, int root) {
-    const partition parts = partition::from_offsets(table.data(), net.size());
-    co_await algorithm(net, first, second, parts, root);
+    co_await algorithm(net, first, second, partition_of(table, share, net.size()), root);
   }
 
+  /// Runs an all_to_all. `in` and `out` may be the same buffer.
   static task<> all_to_all(
-      Channel net,
-      function_pointer<task<>(Channel, any_buffer, partition, any_buffer, partition)> algorithm,
-      any_buffer in, any_buffer out, offsets sends, offsets receives) {
-    if (sends.empty() && receives.empty() && in.data() != out.data()) {
-      const partition parts =
-          partition::blocks(in.size() / static_cast<std::size_t>(net.size()), net.size());
-      return algorithm(net, in, parts, out, parts);
-    }
-    return all_to_all_v(net, algorithm, in, out, std::move(sends), std::move(receives));
-  }
-  /// Runs an all_to_all whose blocks have different lengths, or whose `in` and `out` are the same
-  /// buffer.
-  static task<> all_to_all_v(
       Channel net,
       function_pointer<task<>(Channel, any_buffer, partition, any_buffer, partition)> algorithm,
       any_buffer in, any_buffer out, offsets sends, offsets receives) {

@@ -626,7 +626,7 @@ class communicator {
   }
 
   template <auto Pinned>
-  static constexpr bool is_custom = !std::is_same_v<std::remove_cv_t<decltype(Pinned)>, algorithm>;
+  static constexpr bool is_custom = !std::is_same_v<detail::class_of<Pinned>, algorithm>;
 
   /// Returns a copy of `opts` that pins the algorithm `Pinned`. If `Pinned` is `automatic`, returns
   /// `opts` itself.

@@ -101,15 +101,15 @@ class core final : public call_queue {
   /// Chooses an algorithm for a call of the collective `Coll`, and starts the call. If `check` has
   /// failed or if no algorithm can do the call, returns an operation that has failed.
   /// `make_fingerprint()` returns the fingerprint of the call before an algorithm is chosen (see
-  /// `fingerprint_of`). `make_query()` returns the selection query of the call. If the chosen
-  /// algorithm is frameless (needs no coroutine) and `is_plain` is true, this function calls
-  /// `prepare(frameless_call)`. Otherwise it calls `body(call, channel, algorithm)`, which returns
-  /// the coroutine of the call.
-  template <collective Coll, class MakeFingerprint, class MakeQuery, class Body, class Prepare>
+  /// `fingerprint_of`). `make_query()` returns the selection query of the call. `arguments(call,
+  /// use)` passes the arguments of the algorithm to `use`. If `is_plain` is true, these arguments
+  /// are all that the algorithm needs. Otherwise, or if the algorithm does not work on the caller's
+  /// buffers, `body(call, channel, algorithm)` returns the coroutine of the call.
+  template <collective Coll, class MakeFingerprint, class MakeQuery, class Arguments, class Body>
   operation<> launch(const MakeFingerprint& make_fingerprint, const MakeQuery& make_query,
                      const options& opts, const algorithm_info* custom, checks& check,
-                     std::size_t working_bytes, const Body& body, bool is_plain,
-                     const Prepare& prepare);
+                     std::size_t working_bytes, bool is_plain, const Arguments& arguments,
+                     const Body& body);
   /// Returns the cache entry for a call with the fingerprint `requested`. The entry contains the
   /// algorithm of the call. If the cache has no such entry, chooses an algorithm and adds an entry.
   /// If the call must be refused, makes `check` fail and returns null. `launch` calls this function

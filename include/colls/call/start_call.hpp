@@ -2,14 +2,14 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// start_call: checks the arguments of each call, chooses an algorithm for the call, and starts it.
+// start_call: checks the arguments of each call and starts the call.
 // This header defines the functions that communicator_core.hpp declares. They are compiled once per
 // transport.
 
-#include <colls/algorithm/table.hpp>
 #include <colls/base/shared_buffer.hpp>
 #include <colls/call/call_body.hpp>
 #include <colls/call/call_request.hpp>
+#include <colls/call/choose_algorithm.hpp>
 #include <colls/call/communicator_core.hpp>
 #include <colls/call/frameless_call.hpp>
 #include <colls/call/point_to_point.hpp>
@@ -80,134 +80,12 @@ void core<Transport>::call_ended(call_base& ended_call) noexcept {
   if constexpr (waking_transport<Transport>) net_->wake_peers();
 }
 
-/// Returns the algorithms of `entries` that can perform a call, of which only `pinned` is considered
-/// unless it is `automatic`.
-template <class AlgorithmTable, class Entries>
-algorithm_candidates candidates_for(const Entries& entries, const selection_query& query,
-                                    algorithm pinned) {
-  algorithm_candidates result;
-  for (const algorithm_info& info : entries) {
-    const bool is_considered = pinned == algorithm::automatic || pinned == info.id;
-    if (is_considered && AlgorithmTable::refusal(info, query) == nullptr) result.add(info);
-  }
-  return result;
-}
-/// Returns why no algorithm of `entries` that is considered can perform a call.
-template <class AlgorithmTable, class Entries>
-[[gnu::cold]] failure no_candidate(const Entries& entries, const selection_query& query,
-                                   algorithm pinned) {
-  failure reason(errc::not_applicable);
-  if (pinned == algorithm::automatic) {
-    return reason.set_detail(
-        "%s: no algorithm of this communicator gives the bits of the sequential order",
-        name(query.operation));
-  }
-  const char* objection = pinned == algorithm::custom
-                              ? "an algorithm of your own is a template argument of the call"
-                              : "no such algorithm for this collective";
-  for (const algorithm_info& info : entries) {
-    if (info.id == pinned) objection = AlgorithmTable::refusal(info, query);
-  }
-  return reason.set_detail("%s %s: %s", name(query.operation), name(pinned), objection);
-}
-
-// Satisfied by a transport that can use frameless algorithms, that is, algorithms that need no
-// coroutine. The layered transports of `staged` and `cuda_ipc` inherit the algorithm table of the
-// transport below them. They cannot use the frameless algorithms of this table, because their
-// buffers are in a kind of memory that the transport below cannot access.
 template <class Transport>
-concept has_frameless =
-    std::same_as<typename algorithm_table<basic_channel<Transport>>::transport, Transport>;
-template <collective Coll, class Transport>
-constexpr auto frameless_algorithms() {
-  if constexpr (has_frameless<Transport>) {
-    return algorithm_table<basic_channel<Transport>>::template frameless_algorithms<Coll>();
-  } else {
-    return algorithm_list<>();
-  }
-}
-/// Returns `run.operator()<Algorithm>()` for the algorithm of the list that has the number `id`.
-template <class Run, auto First, auto... Others>
-[[gnu::always_inline]] inline auto dispatch(algorithm_list<First, Others...>, algorithm id,
-                                            const Run& run) {
-  if constexpr (sizeof...(Others) > 0) {
-    if (id != First.id) return dispatch(algorithm_list<Others...>(), id, run);
-  }
-  return run.template operator()<First>();
-}
-
-/// Satisfied by a transport with native collectives, that is, implementations of collectives that
-/// are not in the algorithm table, such as the GPU kernels of `cuda_ipc`. A call tries to use the
-/// native collective if the call pins no algorithm, or pins `native` or `direct`. The call also has
-/// an algorithm of the table, which it uses if it cannot use the native collective.
-template <class Transport>
-concept has_native_collectives = requires { requires Transport::has_native_collectives; };
-template <class Transport>
-bool uses_native(const options& opts) {
-  if constexpr (has_native_collectives<Transport>) {
-    return opts.algorithm == algorithm::automatic || opts.algorithm == algorithm::native ||
-           opts.algorithm == algorithm::direct;
-  }
-  return false;
-}
-/// Returns the options for choosing an algorithm from the algorithm table. These are equal to
-/// `opts`, except that they pin no algorithm if the call tries to use a native collective.
-template <class Transport>
-options selectable_options(const options& opts) {
-  options result = opts;
-  if (uses_native<Transport>(opts)) result.algorithm = algorithm::automatic;
-  return result;
-}
-
-template <class Transport>
-template <collective Coll>
-[[gnu::noinline]] const call_cache::entry* core<Transport>::choose(const fingerprint& requested,
-                                                                   const selection_query& query,
-                                                                   const options& opts,
-                                                                   const algorithm_info* custom,
-                                                                   checks& check) {
-  using all = algorithm_table<basic_channel<Transport>>;
-  if (queue().is_run_by_other_thread()) {
-    check.fail(second_thread_failure());
-    return nullptr;
-  }
-  if (const call_cache::entry* const known = cache().find(requested, custom)) return known;
-  check.require(opts.radix == 0 || opts.radix >= 2, "radix %d is not 2 or more", opts.radix);
-  if (check.failed()) return nullptr;
-  const options selectable = selectable_options<Transport>(opts);
-  algorithm_candidates candidates;
-  if (custom == nullptr) {
-    const auto& entries = all::template algorithms<Coll>();
-    candidates = candidates_for<all>(entries, query, selectable.algorithm);
-    if (candidates.empty()) {
-      check.fail(no_candidate<all>(entries, query, selectable.algorithm));
-    }
-  } else if (const char* const objection = detail::refusal(*custom, query)) {
-    failure reason(errc::not_applicable);
-    check.fail(reason.set_detail("%s %s: %s", name(Coll), custom->name, objection));
-  } else {
-    candidates.add(*custom);
-  }
-  if (check.failed()) return nullptr;
-  const prediction chosen = tuning().choose(query, pinned_choice(selectable), candidates);
-  fingerprint agreed = requested;
-  set_choice(agreed, chosen.choice);
-  if (uses_native<Transport>(opts)) agreed.algorithm = algorithm::native;
-  if (custom != nullptr) remember_custom_algorithm(agreed.shape, custom->name);
-  bool is_frameless = false;
-  frameless_algorithms<Coll, Transport>().for_each([&]<auto Algorithm>() {
-    if (Algorithm.id == chosen.choice.id) is_frameless = Algorithm.is_frameless(query);
-  });
-  return &cache().add(
-      {requested, cached_call(agreed, chosen.choice), chosen.algorithm, is_frameless});
-}
-
-template <class Transport>
-template <collective Coll, class MakeFingerprint, class MakeQuery, class Body, class Prepare>
+template <collective Coll, class MakeFingerprint, class MakeQuery, class Arguments, class Body>
 [[gnu::always_inline]] inline operation<> core<Transport>::launch(
     const MakeFingerprint& make_fingerprint, const MakeQuery& make_query, const options& opts,
-    const algorithm_info* custom, checks& check, std::size_t working_bytes, const Body& body,
-    bool is_plain, const Prepare& prepare) {
+    const algorithm_info* custom, checks& check, std::size_t working_bytes, bool is_plain,
+    const Arguments& arguments, const Body& body) {
   using channel = basic_channel<Transport>;
   using table_entry = typename std::remove_cvref_t<
       decltype(algorithm_table<channel>::template algorithms<Coll>())>::value_type;
@@ -223,16 +101,30 @@ template <collective Coll, class MakeFingerprint, class MakeQuery, class Body, c
   constexpr auto frameless = frameless_algorithms<Coll, Transport>();
   if constexpr (!std::is_same_v<decltype(frameless), const algorithm_list<>>) {
     if (is_plain && known->is_frameless) {
-      const auto run_frameless = [&]<auto Algorithm>() __attribute__((always_inline)) {
-        using step = typename decltype(Algorithm)::template frameless<channel>;
+      const auto start = [&]<auto Algorithm>() __attribute__((always_inline)) {
+        using step = typename class_of<Algorithm>::template frameless<channel>;
+        const auto prepare =
+            [&](frameless_call<channel, step>& new_call) __attribute__((always_inline)) {
+              arguments(new_call, [&](const auto&... args) __attribute__((always_inline)) {
+                new_call.prepare(*net_, args...);
+              });
+            };
         return begin<frameless_call<channel, step>>(known->cached, opts, working_bytes, prepare);
       };
-      return dispatch(frameless, known->algorithm->id, run_frameless);
+      return dispatch(frameless, known->algorithm->id, start);
     }
   }
   const table_entry& chosen = static_cast<const table_entry&>(*known->algorithm);
   const auto make_body = [&](call<void>& new_call) __attribute__((always_inline)) {
-    (void)(new_call.body = body(new_call, channel(*net_, new_call), chosen));
+    const channel net(*net_, new_call);
+    if constexpr (works_on_caller_buffers<Transport>) {
+      if (is_plain) {
+        return arguments(new_call, [&](const auto&... args) __attribute__((always_inline)) {
+          (void)(new_call.body = chosen.run(net, args...));
+        });
+      }
+    }
+    (void)(new_call.body = body(new_call, net, chosen));
   };
   return begin<call<void>>(known->cached, opts, working_bytes, make_body);
 }
@@ -250,19 +142,18 @@ operation<> core<Transport>::reduce_to_all(const reduction& op, const any_buffer
   }
   const auto make_fingerprint = [&] { return fingerprint_of(Coll, op, in.size(), -1, opts); };
   const auto make_query = [&] { return query_of(Coll, in.size(), state().size(), op, opts); };
-  const auto body = [&](call<void>& new_call, const channel& net, const auto& chosen)
-                        __attribute__((always_inline)) {
-                          const int ranks = Coll == collective::all_reduce ? net.size()
-                                            : Coll == collective::scan     ? net.rank() + 1
-                                                                           : net.rank();
-                          return call_body<channel>::reduce_to_all(
-                              net, chosen.run, in, out, store_reduction(new_call, op), ranks);
-                        };
-  const auto prepare = [&](auto& new_call) __attribute__((always_inline)) {
-    new_call.prepare(*net_, in, out, store_operation(new_call, op));
+  const auto arguments = [&](call<void>& new_call, const auto& use) {
+    use(in, out, store_operation(new_call, op));
+  };
+  const auto body = [&](call<void>& new_call, const channel& net, const auto& chosen) {
+    const int ranks = Coll == collective::all_reduce ? net.size()
+                      : Coll == collective::scan     ? net.rank() + 1
+                                                     : net.rank();
+    return call_body<channel>::reduce_to_all(net, chosen.run, in, out,
+                                             store_reduction(new_call, op), ranks);
   };
   return launch<Coll>(make_fingerprint, make_query, opts, custom, check,
-                      in.size() * op.accumulate_size, body, op.is_plain(), prepare);
+                      in.size() * op.accumulate_size, op.is_plain(), arguments, body);
 }
 
 template <class Transport>
@@ -296,8 +187,9 @@ operation<> core<Transport>::all_reduce_group(const reduction& op, std::vector<a
                                                 store_reduction(new_call, op),
                                                 working_bytes <= max_packed_bytes);
   };
+  const auto no_arguments = [](call<void>&, const auto&) {};
   return launch<collective::all_reduce>(make_fingerprint, make_query, opts, custom, check,
-                                        working_bytes, body, false, [](auto&) {});
+                                        working_bytes, false, no_arguments, body);
 }
 
 template <class Transport>
@@ -317,15 +209,16 @@ operation<> core<Transport>::reduce(const reduction& op, const any_buffer& in,
   const auto make_query = [&] {
     return query_of(collective::reduce, in.size(), state().size(), op, opts);
   };
-  const auto body = [&](call<void>& new_call, const channel& net, const auto& chosen) {
-    return call_body<channel>::reduce(net, chosen.run, in, net.rank() == root ? out : any_buffer(),
-                                      root, store_reduction(new_call, op));
+  const any_buffer result = state().rank() == root ? out : any_buffer();
+  const auto arguments = [&](call<void>& new_call, const auto& use) {
+    use(in, result, root, store_operation(new_call, op));
   };
-  const auto prepare = [&](auto& new_call) {
-    new_call.prepare(*net_, in, out, root, store_operation(new_call, op));
+  const auto body = [&](call<void>& new_call, const channel& net, const auto& chosen) {
+    return call_body<channel>::reduce(net, chosen.run, in, result, root,
+                                      store_reduction(new_call, op));
   };
   return launch<collective::reduce>(make_fingerprint, make_query, opts, custom, check,
-                                    in.size() * op.accumulate_size, body, op.is_plain(), prepare);
+                                    in.size() * op.accumulate_size, op.is_plain(), arguments, body);
 }
 
 template <class Transport>
@@ -358,17 +251,16 @@ operation<> core<Transport>::reduce_scatter(const reduction& op, const any_buffe
   const auto make_query = [&] {
     return query_of(collective::reduce_scatter, in.size(), size, op, opts);
   };
+  const auto arguments = [&](call<void>& new_call, const auto& use) {
+    use(in, out, partition::blocks(out.size(), size), store_operation(new_call, op));
+  };
   const auto body = [&](call<void>& new_call, const channel& net, const auto& chosen) {
     return call_body<channel>::reduce_scatter(net, chosen.run, in, out, std::move(shares),
                                               store_reduction(new_call, op));
   };
-  const auto prepare = [&](auto& new_call) {
-    new_call.prepare(*net_, in, out, partition::blocks(out.size(), size),
-                     store_operation(new_call, op));
-  };
   return launch<collective::reduce_scatter>(make_fingerprint, make_query, opts, custom, check,
-                                            in.size() * op.accumulate_size, body,
-                                            shares.empty() && op.is_plain(), prepare);
+                                            in.size() * op.accumulate_size,
+                                            shares.empty() && op.is_plain(), arguments, body);
 }
 
 template <class Transport>
@@ -386,12 +278,12 @@ operation<> core<Transport>::broadcast(std::uint32_t type, any_buffer data, int 
     return selection_query{collective::broadcast, data.size() * data.element_size(),
                            state().size()};
   };
+  const auto arguments = [&](call<void>&, const auto& use) { use(data, root); };
   const auto body = [&](call<void>&, const channel& net, const auto& chosen) {
     return call_body<channel>::broadcast(net, chosen.run, data, root);
   };
-  const auto prepare = [&](auto& new_call) { new_call.prepare(*net_, data, root); };
-  return launch<collective::broadcast>(make_fingerprint, make_query, opts, custom, check, 0, body,
-                                       true, prepare);
+  return launch<collective::broadcast>(make_fingerprint, make_query, opts, custom, check, 0, true,
+                                       arguments, body);
 }
 
 template <class Transport>
@@ -405,12 +297,12 @@ operation<> core<Transport>::barrier(const options& opts, const algorithm_info* 
     return result;
   };
   const auto make_query = [&] { return selection_query{collective::barrier, 0, state().size()}; };
+  const auto no_arguments = [](call<void>&, const auto& use) { use(); };
   const auto body = [](call<void>&, const channel& net, const auto& chosen) {
     return chosen.run(net);
   };
-  const auto prepare = [&](auto& new_call) { new_call.prepare(*net_); };
-  return launch<collective::barrier>(make_fingerprint, make_query, opts, custom, check, 0, body,
-                                     true, prepare);
+  return launch<collective::barrier>(make_fingerprint, make_query, opts, custom, check, 0, true,
+                                     no_arguments, body);
 }
 
 template <class Transport>
@@ -444,14 +336,14 @@ operation<> core<Transport>::all_gather(std::uint32_t type, any_buffer in, any_b
   const auto make_query = [&] {
     return selection_query{collective::all_gather, out.size() * out.element_size(), size};
   };
+  const auto arguments = [&](call<void>&, const auto& use) {
+    use(in, out, partition::blocks(in.size(), size));
+  };
   const auto body = [&](call<void>&, const channel& net, const auto& chosen) {
     return call_body<channel>::all_gather(net, chosen.run, in, out, std::move(shares));
   };
-  const auto prepare = [&](auto& new_call) {
-    new_call.prepare(*net_, in, out, partition::blocks(in.size(), size));
-  };
-  return launch<collective::all_gather>(make_fingerprint, make_query, opts, custom, check, 0, body,
-                                        shares.empty(), prepare);
+  return launch<collective::all_gather>(make_fingerprint, make_query, opts, custom, check, 0,
+                                        shares.empty(), arguments, body);
 }
 
 template <class Transport>
@@ -491,17 +383,17 @@ operation<> core<Transport>::gather_or_scatter(std::uint32_t type, any_buffer ow
   constexpr bool gathers = Coll == collective::gather;
   const any_buffer root_buffer =
       rank == root ? full : any_buffer(nullptr, 0, own_block.element_size());
+  const any_buffer& first = gathers ? own_block : root_buffer;
+  const any_buffer& second = gathers ? root_buffer : own_block;
+  const auto arguments = [&](call<void>&, const auto& use) {
+    use(first, second, partition::blocks(own_block.size(), size), root);
+  };
   const auto body = [&](call<void>&, const channel& net, const auto& chosen) {
-    return call_body<channel>::gather_or_scatter(net, chosen.run, gathers ? own_block : root_buffer,
-                                                 gathers ? root_buffer : own_block,
-                                                 own_block.size(), std::move(shares), root);
+    return call_body<channel>::gather_or_scatter(net, chosen.run, first, second, own_block.size(),
+                                                 std::move(shares), root);
   };
-  const auto prepare = [&](auto& new_call) {
-    new_call.prepare(*net_, gathers ? own_block : root_buffer, gathers ? root_buffer : own_block,
-                     partition::blocks(own_block.size(), size), root);
-  };
-  return launch<Coll>(make_fingerprint, make_query, opts, custom, check, 0, body, shares.empty(),
-                      prepare);
+  return launch<Coll>(make_fingerprint, make_query, opts, custom, check, 0, shares.empty(),
+                      arguments, body);
 }
 
 template <class Transport>
@@ -556,16 +448,16 @@ operation<> core<Transport>::all_to_all(std::uint32_t type, any_buffer in, any_b
                            equal_blocks ? count * in.element_size() : ranks * long_block,
                            state().size()};
   };
+  const auto arguments = [&](call<void>&, const auto& use) {
+    const partition blocks = partition::blocks(in.size() / ranks, state().size());
+    use(in, blocks, out, blocks);
+  };
   const auto body = [&](call<void>&, const channel& net, const auto& chosen) {
     return call_body<channel>::all_to_all(net, chosen.run, in, out, std::move(sends),
                                           std::move(receives));
   };
-  const auto prepare = [&](auto& new_call) {
-    const partition blocks = partition::blocks(in.size() / ranks, state().size());
-    new_call.prepare(*net_, in, blocks, out, blocks);
-  };
-  return launch<collective::all_to_all>(make_fingerprint, make_query, opts, custom, check, 0, body,
-                                        equal_blocks && in.data() != out.data(), prepare);
+  return launch<collective::all_to_all>(make_fingerprint, make_query, opts, custom, check, 0,
+                                        equal_blocks && in.data() != out.data(), arguments, body);
 }
 
 // ---- costs
@@ -583,26 +475,6 @@ operation<> core<Transport>::measure(const options& opts) {
   return begin<call<void>>(cached_call(agreed), opts, 0, [&](auto& call) {
     (void)(call.body = measure_costs({*net_, call}, *this));
   });
-}
-
-template <class Transport>
-explanation core<Transport>::explain(collective coll, std::uint64_t bytes, const options& requested,
-                                     const algorithm_info* custom) const {
-  const options opts = selectable_options<Transport>(requested);
-  using all = algorithm_table<basic_channel<Transport>>;
-  const bool reduces = coll == collective::all_reduce || coll == collective::reduce ||
-                       coll == collective::reduce_scatter || coll == collective::scan ||
-                       coll == collective::exscan;
-  const selection_query query{coll, bytes, state().size(), true, opts.order, reduces};
-  algorithm_candidates candidates;
-  if (custom == nullptr) {
-    with_collective(coll, [&]<collective Coll>() {
-      candidates = candidates_for<all>(all::template algorithms<Coll>(), query, opts.algorithm);
-    });
-  } else if (detail::refusal(*custom, query) == nullptr) {
-    candidates.add(*custom);
-  }
-  return tuning().explain(query, pinned_choice(opts), candidates);
 }
 
 // ---- point to point

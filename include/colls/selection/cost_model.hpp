@@ -30,8 +30,8 @@ class cost_model {
     // The same call where each message waits for a core.
     const loggp_model waiting(model_.waiting_network(), model_.bytes(), model_.ranks(),
                               model_.per_host());
-    const picoseconds waited = waiting.finish(info.cost(waiting, choice)).time +
-                               all.time_slices * model_.slice_wait();
+    const picoseconds waited =
+        waiting.finish(info.cost(waiting, choice)).time + all.time_slices * model_.slice_wait();
     return {chain.messages, chain.bytes, loggp::max(chain.time, waited + model_.busy_time(all))};
   }
 

@@ -1,0 +1,155 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// choose_algorithm: chooses the algorithm of a call, and explains the choice. This header defines
+// some of the functions that communicator_core.hpp declares.
+
+#include <colls/algorithm/table.hpp>
+#include <colls/call/call_request.hpp>
+#include <colls/call/communicator_core.hpp>
+
+namespace colls::detail {
+
+/// Returns the algorithms of `entries` that can perform a call, of which only `pinned` is considered
+/// unless it is `automatic`.
+template <class AlgorithmTable, class Entries>
+algorithm_candidates candidates_for(const Entries& entries, const selection_query& query,
+                                    algorithm pinned) {
+  algorithm_candidates result;
+  for (const algorithm_info& info : entries) {
+    const bool is_considered = pinned == algorithm::automatic || pinned == info.id;
+    if (is_considered && AlgorithmTable::refusal(info, query) == nullptr) result.add(info);
+  }
+  return result;
+}
+/// Returns why no algorithm of `entries` that is considered can perform a call.
+template <class AlgorithmTable, class Entries>
+[[gnu::cold]] failure no_candidate(const Entries& entries, const selection_query& query,
+                                   algorithm pinned) {
+  failure reason(errc::not_applicable);
+  if (pinned == algorithm::automatic) {
+    return reason.set_detail(
+        "%s: no algorithm of this communicator gives the bits of the sequential order",
+        name(query.operation));
+  }
+  const char* objection = pinned == algorithm::custom
+                              ? "an algorithm of your own is a template argument of the call"
+                              : "no such algorithm for this collective";
+  for (const algorithm_info& info : entries) {
+    if (info.id == pinned) objection = AlgorithmTable::refusal(info, query);
+  }
+  return reason.set_detail("%s %s: %s", name(query.operation), name(pinned), objection);
+}
+
+// Satisfied by a transport whose algorithms work on the caller's buffers. The layered transports of
+// `staged` and `cuda_ipc` inherit the algorithm table of the transport below them, which cannot
+// access the caller's buffers. Their calls therefore always go through `call_body`.
+template <class Transport>
+concept works_on_caller_buffers =
+    std::same_as<typename algorithm_table<basic_channel<Transport>>::transport, Transport>;
+template <collective Coll, class Transport>
+constexpr auto frameless_algorithms() {
+  if constexpr (works_on_caller_buffers<Transport>) {
+    return algorithm_table<basic_channel<Transport>>::template frameless_algorithms<Coll>();
+  } else {
+    return algorithm_list<>();
+  }
+}
+/// Returns `run.operator()<Algorithm>()` for the algorithm of the list that has the number `id`.
+template <class Run, auto First, auto... Others>
+[[gnu::always_inline]] inline auto dispatch(algorithm_list<First, Others...>, algorithm id,
+                                            const Run& run) {
+  if constexpr (sizeof...(Others) > 0) {
+    if (id != First.id) return dispatch(algorithm_list<Others...>(), id, run);
+  }
+  return run.template operator()<First>();
+}
+
+/// Satisfied by a transport with native collectives, that is, implementations of collectives that
+/// are not in the algorithm table, such as the GPU kernels of `cuda_ipc`. A call tries to use the
+/// native collective if the call pins no algorithm, or pins `native` or `direct`. The call also has
+/// an algorithm of the table, which it uses if it cannot use the native collective.
+template <class Transport>
+concept has_native_collectives = requires { requires Transport::has_native_collectives; };
+template <class Transport>
+bool uses_native(const options& opts) {
+  if constexpr (has_native_collectives<Transport>) {
+    return opts.algorithm == algorithm::automatic || opts.algorithm == algorithm::native ||
+           opts.algorithm == algorithm::direct;
+  }
+  return false;
+}
+/// Returns the options for choosing an algorithm from the algorithm table. These are equal to
+/// `opts`, except that they pin no algorithm if the call tries to use a native collective.
+template <class Transport>
+options selectable_options(const options& opts) {
+  options result = opts;
+  if (uses_native<Transport>(opts)) result.algorithm = algorithm::automatic;
+  return result;
+}
+
+template <class Transport>
+template <collective Coll>
+[[gnu::noinline]] const call_cache::entry* core<Transport>::choose(const fingerprint& requested,
+                                                                   const selection_query& query,
+                                                                   const options& opts,
+                                                                   const algorithm_info* custom,
+                                                                   checks& check) {
+  using all = algorithm_table<basic_channel<Transport>>;
+  if (queue().is_run_by_other_thread()) {
+    check.fail(second_thread_failure());
+    return nullptr;
+  }
+  if (const call_cache::entry* const known = cache().find(requested, custom)) return known;
+  check.require(opts.radix == 0 || opts.radix >= 2, "radix %d is not 2 or more", opts.radix);
+  if (check.failed()) return nullptr;
+  const options selectable = selectable_options<Transport>(opts);
+  algorithm_candidates candidates;
+  if (custom == nullptr) {
+    const auto& entries = all::template algorithms<Coll>();
+    candidates = candidates_for<all>(entries, query, selectable.algorithm);
+    if (candidates.empty()) {
+      check.fail(no_candidate<all>(entries, query, selectable.algorithm));
+    }
+  } else if (const char* const objection = detail::refusal(*custom, query)) {
+    failure reason(errc::not_applicable);
+    check.fail(reason.set_detail("%s %s: %s", name(Coll), custom->name, objection));
+  } else {
+    candidates.add(*custom);
+  }
+  if (check.failed()) return nullptr;
+  const prediction chosen = tuning().choose(query, pinned_choice(selectable), candidates);
+  fingerprint agreed = requested;
+  set_choice(agreed, chosen.choice);
+  if (uses_native<Transport>(opts)) agreed.algorithm = algorithm::native;
+  if (custom != nullptr) remember_custom_algorithm(agreed.shape, custom->name);
+  bool is_frameless = false;
+  frameless_algorithms<Coll, Transport>().for_each([&]<auto Algorithm>() {
+    if (Algorithm.id == chosen.choice.id) is_frameless = Algorithm.is_frameless(query);
+  });
+  return &cache().add(
+      {requested, cached_call(agreed, chosen.choice), chosen.algorithm, is_frameless});
+}
+
+template <class Transport>
+explanation core<Transport>::explain(collective coll, std::uint64_t bytes, const options& requested,
+                                     const algorithm_info* custom) const {
+  const options opts = selectable_options<Transport>(requested);
+  using all = algorithm_table<basic_channel<Transport>>;
+  const bool reduces = coll == collective::all_reduce || coll == collective::reduce ||
+                       coll == collective::reduce_scatter || coll == collective::scan ||
+                       coll == collective::exscan;
+  const selection_query query{coll, bytes, state().size(), true, opts.order, reduces};
+  algorithm_candidates candidates;
+  if (custom == nullptr) {
+    with_collective(coll, [&]<collective Coll>() {
+      candidates = candidates_for<all>(all::template algorithms<Coll>(), query, opts.algorithm);
+    });
+  } else if (detail::refusal(*custom, query) == nullptr) {
+    candidates.add(*custom);
+  }
+  return tuning().explain(query, pinned_choice(opts), candidates);
+}
+
+}  // namespace colls::detail
