@@ -283,9 +283,6 @@ class call_queue : public call_owner {
   }
 
   [[gnu::always_inline]] void enter(call_base& new_call, const options& opts) {
-    new_call.stream = opts.stream;
-    new_call.pinned = opts.algorithm;
-    new_call.reduction_order = opts.order;
     if (opts.timeout) {
       new_call.started = now();
       new_call.deadline = opts.timeout.after(new_call.started);

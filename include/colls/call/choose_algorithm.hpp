@@ -91,16 +91,17 @@ options selectable_options(const options& opts) {
 
 template <class Transport>
 template <collective Coll>
-[[gnu::noinline]] const call_cache::entry* core<Transport>::choose(const fingerprint& requested,
+[[gnu::noinline]] const call_cache::entry* core<Transport>::choose(fingerprint requested,
                                                                    const selection_query& query,
                                                                    const options& opts,
-                                                                   const algorithm_info* custom,
                                                                    checks& check) {
   using all = algorithm_table<basic_channel<Transport>>;
   if (queue().is_run_by_other_thread()) {
     check.fail(second_thread_failure());
     return nullptr;
   }
+  const algorithm_info* const custom = opts.algorithm == algorithm::custom ? custom_ : nullptr;
+  if (custom != nullptr) requested.shape = mix(requested.shape, hash_of_name(custom->name));
   if (const call_cache::entry* const known = cache().find(requested, custom)) return known;
   check.require(opts.radix == 0 || opts.radix >= 2, "radix %d is not 2 or more", opts.radix);
   if (check.failed()) return nullptr;

@@ -155,8 +155,7 @@ class communicator {
   template <auto Custom>
   explanation explain(std::uint64_t bytes, const options& opts = {}) const {
     constexpr collective coll = Custom.operation;
-    return core_->explain(coll, bytes, pin_algorithm<coll, Custom>(opts),
-                          custom_algorithm<coll, Custom>());
+    return core_->explain(coll, bytes, opts, custom_algorithm<coll, Custom>());
   }
 
   /// Allocates a buffer of `count` elements and sets all its bytes to zero. If the transport
@@ -243,8 +242,7 @@ class communicator {
         erased_op,
         std::apply([&](auto&... range) { return std::vector{this->input(range, opts)...}; },
                    buffers.ranges),
-        pin_algorithm<collective::all_reduce, Pinned, commutative_for<Op, element>>(opts),
-        custom_algorithm<collective::all_reduce, Pinned, commutative_for<Op, element>>());
+        pin_algorithm<collective::all_reduce, Pinned, commutative_for<Op, element>>(opts));
   }
   template <auto Pinned = algorithm::automatic, class... Ranges>
   operation<> all_reduce(const colls::group<Ranges...>& buffers, const options& opts) {
@@ -344,14 +342,12 @@ class communicator {
   template <auto Pinned = algorithm::automatic, readable_range Data>
   operation<> broadcast(Data&& data, int root, const options& opts = {}) {
     return core_->broadcast(type_of<Data>(), output(std::forward<Data>(data), opts), root,
-                            pin_algorithm<collective::broadcast, Pinned>(opts),
-                            custom_algorithm<collective::broadcast, Pinned>());
+                            pin_algorithm<collective::broadcast, Pinned>(opts));
   }
   /// Starts a barrier. The operation completes only after all ranks have called `barrier`.
   template <auto Pinned = algorithm::automatic>
   operation<> barrier(const options& opts = {}) {
-    return core_->barrier(pin_algorithm<collective::barrier, Pinned>(opts),
-                          custom_algorithm<collective::barrier, Pinned>());
+    return core_->barrier(pin_algorithm<collective::barrier, Pinned>(opts));
   }
 
   /// For each rank r, copies rank r's `in` into block r of `out` on every rank. `out` consists of
@@ -362,8 +358,7 @@ class communicator {
     check_same_element<In, Out>();
     return core_->all_gather(type_of<In>(), input(std::forward<In>(in), opts),
                              output(std::forward<Out>(out), opts), {},
-                             pin_algorithm<collective::all_gather, Pinned>(opts),
-                             custom_algorithm<collective::all_gather, Pinned>());
+                             pin_algorithm<collective::all_gather, Pinned>(opts));
   }
   /// Does an all_gather with blocks that may differ in length. Rank r's `in` has `counts[r]`
   /// elements. `counts` must be equal on all ranks.
@@ -373,8 +368,7 @@ class communicator {
     check_same_element<In, Out>();
     return core_->all_gather(type_of<In>(), input(std::forward<In>(in), opts),
                              output(std::forward<Out>(out), opts), detail::offsets_of(counts),
-                             pin_algorithm<collective::all_gather, Pinned>(opts),
-                             custom_algorithm<collective::all_gather, Pinned>());
+                             pin_algorithm<collective::all_gather, Pinned>(opts));
   }
 
   /// For each rank r, copies rank r's `in` into block r of the root's `out`. All blocks have equal
@@ -385,8 +379,7 @@ class communicator {
     check_same_element<In, Out>();
     return core_->template gather_or_scatter<collective::gather>(
         type_of<In>(), input(std::forward<In>(in), opts), output(std::forward<Out>(out), opts), {},
-        root, pin_algorithm<collective::gather, Pinned>(opts),
-        custom_algorithm<collective::gather, Pinned>());
+        root, pin_algorithm<collective::gather, Pinned>(opts));
   }
   /// Does a gather with blocks that may differ in length. Rank r's `in` has `counts[r]` elements.
   /// `counts` must be equal on all ranks.
@@ -397,8 +390,7 @@ class communicator {
     check_same_element<In, Out>();
     return core_->template gather_or_scatter<collective::gather>(
         type_of<In>(), input(std::forward<In>(in), opts), output(std::forward<Out>(out), opts),
-        detail::offsets_of(counts), root, pin_algorithm<collective::gather, Pinned>(opts),
-        custom_algorithm<collective::gather, Pinned>());
+        detail::offsets_of(counts), root, pin_algorithm<collective::gather, Pinned>(opts));
   }
   /// For each rank r, copies block r of the root's `in` into rank r's `out`. All blocks have equal
   /// length. Ranks other than the root may pass `none` as `in`.
@@ -408,8 +400,7 @@ class communicator {
     check_same_element<Out, In>();
     return core_->template gather_or_scatter<collective::scatter>(
         type_of<Out>(), output(std::forward<Out>(out), opts), input(std::forward<In>(in), opts), {},
-        root, pin_algorithm<collective::scatter, Pinned>(opts),
-        custom_algorithm<collective::scatter, Pinned>());
+        root, pin_algorithm<collective::scatter, Pinned>(opts));
   }
   /// Does a scatter with blocks that may differ in length. Rank r's `out` has `counts[r]` elements.
   /// `counts` must be equal on all ranks.
@@ -420,8 +411,7 @@ class communicator {
     check_same_element<Out, In>();
     return core_->template gather_or_scatter<collective::scatter>(
         type_of<Out>(), output(std::forward<Out>(out), opts), input(std::forward<In>(in), opts),
-        detail::offsets_of(counts), root, pin_algorithm<collective::scatter, Pinned>(opts),
-        custom_algorithm<collective::scatter, Pinned>());
+        detail::offsets_of(counts), root, pin_algorithm<collective::scatter, Pinned>(opts));
   }
 
   /// For all ranks i and j, copies block j of rank i's `in` into block i of rank j's `out`. `in`
@@ -431,8 +421,7 @@ class communicator {
     check_same_element<In, Out>();
     return core_->all_to_all(type_of<In>(), input(std::forward<In>(in), opts),
                              output(std::forward<Out>(out), opts), {}, {},
-                             pin_algorithm<collective::all_to_all, Pinned>(opts),
-                             custom_algorithm<collective::all_to_all, Pinned>());
+                             pin_algorithm<collective::all_to_all, Pinned>(opts));
   }
   /// Does an all_to_all with blocks that may differ in length. This rank sends `send_counts[j]`
   /// elements to rank j and receives `recv_counts[i]` elements from rank i. `send_counts[j]` on
@@ -445,8 +434,7 @@ class communicator {
     return core_->all_to_all(type_of<In>(), input(std::forward<In>(in), opts),
                              output(std::forward<Out>(out), opts), detail::offsets_of(send_counts),
                              detail::offsets_of(recv_counts),
-                             pin_algorithm<collective::all_to_all, Pinned>(opts),
-                             custom_algorithm<collective::all_to_all, Pinned>());
+                             pin_algorithm<collective::all_to_all, Pinned>(opts));
   }
 
   // ---- point to point
@@ -628,14 +616,20 @@ class communicator {
   template <auto Pinned>
   static constexpr bool is_custom = !std::is_same_v<detail::class_of<Pinned>, algorithm>;
 
-  /// Returns a copy of `opts` that pins the algorithm `Pinned`. If `Pinned` is `automatic`, returns
-  /// `opts` itself.
+  /// Options that pin an algorithm of the user's own, for the call to which they are passed.
+  struct custom_options : options {
+    typename detail::core<Transport>::custom_pin pin;
+  };
+
+  /// Returns options that pin the algorithm `Pinned` and otherwise are equal to `opts`. If `Pinned`
+  /// is `automatic`, returns `opts` itself.
   template <collective Coll, auto Pinned, bool Commutes = true>
-  static decltype(auto) pin_algorithm(const options& opts) {
+  decltype(auto) pin_algorithm(const options& opts) const {
     if constexpr (is_custom<Pinned>) {
       options pinned_opts = opts;
       pinned_opts.algorithm = algorithm::custom;
-      return pinned_opts;
+      return custom_options{pinned_opts,
+                            {*core_.operator->(), custom_algorithm<Coll, Pinned, Commutes>()}};
     } else if constexpr (Pinned == algorithm::automatic) {
       return opts;
     } else {
@@ -648,50 +642,45 @@ class communicator {
       return pinned_opts;
     }
   }
-  /// Returns the algorithm of the user's own that a call pins, or null if `Pinned` is an algorithm
-  /// of colls.
+  /// Returns the description of `Pinned`, an algorithm of the user's own.
   template <collective Coll, auto Pinned, bool Commutes = true>
   static constexpr const algorithm_info* custom_algorithm() {
-    if constexpr (!is_custom<Pinned>) {
-      return nullptr;
-    } else {
-      constexpr bool is_of_collective = detail::algorithm_for<Pinned, Coll>;
-      constexpr bool is_named = detail::named_algorithm<Pinned>;
-      constexpr bool is_on_host = std::is_same_v<memory_space, host_memory>;
-      constexpr bool is_complete = requires { sizeof(Transport); };
-      static_assert(is_of_collective,
-                    "colls: an algorithm of your own derives from colls::collective_algorithm<C>, "
-                    "where C is the collective that it performs, here another one");
-      static_assert(is_named,
-                    "colls: an algorithm of your own needs a name, which all ranks compare: "
-                    "static constexpr const char* name = \"...\"");
-      static_assert(is_on_host,
-                    "colls: an algorithm of your own moves host memory, and this communicator "
-                    "moves device memory");
-      static_assert(is_complete,
-                    "colls: a file that pins an algorithm of its own compiles it for the "
-                    "transport, so it includes the transport's header: <colls/interprocess.hpp> "
-                    "for colls::world");
-      if constexpr (is_of_collective && is_named && is_on_host && is_complete) {
-        constexpr bool is_runnable = detail::runnable_algorithm<Pinned, basic_channel<Transport>>;
-        constexpr bool is_priced = detail::priced_algorithm<Pinned>;
-        static_assert(is_runnable,
-                      "colls: the function run of this algorithm does not take the arguments of "
-                      "its collective, or does not return colls::task<> (see "
-                      "colls::algorithm_function)");
-        static_assert(is_priced,
-                      "colls: an algorithm of your own needs a static constexpr function "
-                      "cost(const colls::loggp_model&, const colls::algorithm_choice&)");
-        static_assert(!algorithm_of(Pinned.name), "colls: an algorithm of colls has this name");
-        static_assert(detail::provides<Transport>(Pinned.needs),
-                      "colls: this transport does not have what the algorithm needs");
-        check_commutes<Commutes || !Pinned.needs.commutative>();
-        if constexpr (is_runnable && is_priced) {
-          return &detail::entry_of<Pinned, basic_channel<Transport>>;
-        }
+    constexpr bool is_of_collective = detail::algorithm_for<Pinned, Coll>;
+    constexpr bool is_named = detail::named_algorithm<Pinned>;
+    constexpr bool is_on_host = std::is_same_v<memory_space, host_memory>;
+    constexpr bool is_complete = requires { sizeof(Transport); };
+    static_assert(is_of_collective,
+                  "colls: an algorithm of your own derives from colls::collective_algorithm<C>, "
+                  "where C is the collective that it performs, here another one");
+    static_assert(is_named,
+                  "colls: an algorithm of your own needs a name, which all ranks compare: "
+                  "static constexpr const char* name = \"...\"");
+    static_assert(is_on_host,
+                  "colls: an algorithm of your own moves host memory, and this communicator "
+                  "moves device memory");
+    static_assert(is_complete,
+                  "colls: a file that pins an algorithm of its own compiles it for the "
+                  "transport, so it includes the transport's header: <colls/interprocess.hpp> "
+                  "for colls::world");
+    if constexpr (is_of_collective && is_named && is_on_host && is_complete) {
+      constexpr bool is_runnable = detail::runnable_algorithm<Pinned, basic_channel<Transport>>;
+      constexpr bool is_priced = detail::priced_algorithm<Pinned>;
+      static_assert(is_runnable,
+                    "colls: the function run of this algorithm does not take the arguments of "
+                    "its collective, or does not return colls::task<> (see "
+                    "colls::algorithm_function)");
+      static_assert(is_priced,
+                    "colls: an algorithm of your own needs a static constexpr function "
+                    "cost(const colls::loggp_model&, const colls::algorithm_choice&)");
+      static_assert(!algorithm_of(Pinned.name), "colls: an algorithm of colls has this name");
+      static_assert(detail::provides<Transport>(Pinned.needs),
+                    "colls: this transport does not have what the algorithm needs");
+      check_commutes<Commutes || !Pinned.needs.commutative>();
+      if constexpr (is_runnable && is_priced) {
+        return &detail::entry_of<Pinned, basic_channel<Transport>>;
       }
-      return nullptr;
     }
+    return nullptr;
   }
   template <bool Commutes>
   static constexpr void check_commutes() {
@@ -745,8 +734,7 @@ class communicator {
     using element = detail::combined_as<T, Op>;
     const reduction& erased_op = make_reduction<Coll, element>(op, opts);
     return core_->template reduce_to_all<Coll>(
-        erased_op, in, out, pin_algorithm<Coll, Pinned, commutative_for<Op, element>>(opts),
-        custom_algorithm<Coll, Pinned, commutative_for<Op, element>>());
+        erased_op, in, out, pin_algorithm<Coll, Pinned, commutative_for<Op, element>>(opts));
   }
   template <auto Pinned, class T, class Op>
   operation<> start_reduce(const any_buffer& in, const any_buffer& out, int root, const Op& op,
@@ -755,8 +743,7 @@ class communicator {
     using element = detail::combined_as<T, Op>;
     const reduction& erased_op = make_reduction<coll, element>(op, opts);
     return core_->reduce(erased_op, in, out, root,
-                         pin_algorithm<coll, Pinned, commutative_for<Op, element>>(opts),
-                         custom_algorithm<coll, Pinned, commutative_for<Op, element>>());
+                         pin_algorithm<coll, Pinned, commutative_for<Op, element>>(opts));
   }
   template <auto Pinned, class T, class Op>
   operation<> start_reduce_scatter(const any_buffer& in, const any_buffer& out,
@@ -766,8 +753,7 @@ class communicator {
     using element = detail::combined_as<T, Op>;
     const reduction& erased_op = make_reduction<coll, element>(op, opts);
     return core_->reduce_scatter(erased_op, in, out, std::move(offsets),
-                                 pin_algorithm<coll, Pinned, commutative_for<Op, element>>(opts),
-                                 custom_algorithm<coll, Pinned, commutative_for<Op, element>>());
+                                 pin_algorithm<coll, Pinned, commutative_for<Op, element>>(opts));
   }
 
   detail::core_owner<detail::core<Transport>> core_;
@@ -791,9 +777,9 @@ class communicator {
   where template colls::operation<>                                                \
   colls::detail::core<transport>::reduce_to_all<colls::collective::coll>(          \
       const colls::reduction&, const colls::any_buffer&, const colls::any_buffer&, \
-      const colls::options&, const colls::algorithm_info*);
+      const colls::options&);
 #define COLLS_GATHER_OR_SCATTER(where, transport, coll)                                   \
   where template colls::operation<>                                                       \
   colls::detail::core<transport>::gather_or_scatter<colls::collective::coll>(             \
       std::uint32_t, colls::any_buffer, colls::any_buffer, std::vector<std::size_t>, int, \
-      const colls::options&, const colls::algorithm_info*);
+      const colls::options&);

@@ -25,8 +25,7 @@ namespace detail {
 ///
 /// In the member functions, `type` is the id of the element type. A list of offsets is empty if all
 /// blocks have equal length. Otherwise it has one more entry than there are ranks. A call copies
-/// its reduction, so the caller need not keep the reduction alive. `custom` is the user's own
-/// algorithm that the call pins, or null; it is the base of an `algorithm_entry`.
+/// its reduction, so the caller need not keep the reduction alive.
 template <class Transport>
 class core final : public call_queue {
  public:
@@ -39,6 +38,22 @@ class core final : public call_queue {
   Transport& net() const { return *net_; }
   const std::shared_ptr<Transport>& shared_net() const { return net_; }
 
+  /// A scope in which calls whose options pin `algorithm::custom` run `custom`, an algorithm of the
+  /// user's own. It is no argument of the calls, because a further argument would make every call
+  /// slower.
+  class [[nodiscard]] custom_pin {
+   public:
+    custom_pin(core& owner, const algorithm_info* custom) : owner_(owner) {
+      owner_.custom_ = custom;
+    }
+    custom_pin(const custom_pin&) = delete;
+    custom_pin& operator=(const custom_pin&) = delete;
+    ~custom_pin() { owner_.custom_ = nullptr; }
+
+   private:
+    core& owner_;
+  };
+
   /// Allocates `size` bytes of host memory, or of device memory if this communicator is for device
   /// memory, and sets them to zero. If the transport supports shared memory, the other ranks on
   /// this host can access the allocated memory during operations on it. Returns null if there is
@@ -48,26 +63,24 @@ class core final : public call_queue {
   /// Starts an all_reduce, a scan or an exscan.
   template <collective Coll>
   operation<> reduce_to_all(const reduction& op, const any_buffer& in, const any_buffer& out,
-                            const options& opts, const algorithm_info* custom);
+                            const options& opts);
   operation<> all_reduce_group(const reduction& op, std::vector<any_buffer> parts,
-                               const options& opts, const algorithm_info* custom);
+                               const options& opts);
   operation<> reduce(const reduction& op, const any_buffer& in, const any_buffer& out, int root,
-                     const options& opts, const algorithm_info* custom);
+                     const options& opts);
   operation<> reduce_scatter(const reduction& op, const any_buffer& in, const any_buffer& out,
-                             offsets shares, const options& opts, const algorithm_info* custom);
-  operation<> barrier(const options& opts, const algorithm_info* custom);
-  operation<> broadcast(std::uint32_t type, any_buffer data, int root, const options& opts,
-                        const algorithm_info* custom);
+                             offsets shares, const options& opts);
+  operation<> barrier(const options& opts);
+  operation<> broadcast(std::uint32_t type, any_buffer data, int root, const options& opts);
   operation<> all_gather(std::uint32_t type, any_buffer in, any_buffer out, offsets shares,
-                         const options& opts, const algorithm_info* custom);
+                         const options& opts);
   /// Starts a gather or a scatter. `own_block` is the buffer for this rank's block. `full` is the
   /// buffer for the blocks of all ranks and is used only on the root.
   template <collective Coll>
   operation<> gather_or_scatter(std::uint32_t type, any_buffer own_block, any_buffer full,
-                                offsets shares, int root, const options& opts,
-                                const algorithm_info* custom);
+                                offsets shares, int root, const options& opts);
   operation<> all_to_all(std::uint32_t type, any_buffer in, any_buffer out, offsets sends,
-                         offsets receives, const options& opts, const algorithm_info* custom);
+                         offsets receives, const options& opts);
 
   operation<> measure(const options& opts);
   explanation explain(collective coll, std::uint64_t bytes, const options& opts,
@@ -107,19 +120,19 @@ class core final : public call_queue {
   /// buffers, `body(call, channel, algorithm)` returns the coroutine of the call.
   template <collective Coll, class MakeFingerprint, class MakeQuery, class Arguments, class Body>
   operation<> launch(const MakeFingerprint& make_fingerprint, const MakeQuery& make_query,
-                     const options& opts, const algorithm_info* custom, checks& check,
-                     std::size_t working_bytes, bool is_plain, const Arguments& arguments,
-                     const Body& body);
+                     const options& opts, checks& check, std::size_t working_bytes, bool is_plain,
+                     const Arguments& arguments, const Body& body);
   /// Returns the cache entry for a call with the fingerprint `requested`. The entry contains the
   /// algorithm of the call. If the cache has no such entry, chooses an algorithm and adds an entry.
   /// If the call must be refused, makes `check` fail and returns null. `launch` calls this function
   /// only if the last call of the same collective had a different fingerprint, or if the call pins
   /// an algorithm of the user's own.
   template <collective Coll>
-  const call_cache::entry* choose(const fingerprint& requested, const selection_query& query,
-                                  const options& opts, const algorithm_info* custom, checks& check);
+  const call_cache::entry* choose(fingerprint requested, const selection_query& query,
+                                  const options& opts, checks& check);
 
   std::shared_ptr<Transport> net_;
+  const algorithm_info* custom_ = nullptr;  // the base of an `algorithm_entry`, see `custom_pin`
 };
 
 }  // namespace detail

@@ -80,22 +80,31 @@ void core<Transport>::call_ended(call_base& ended_call) noexcept {
   if constexpr (waking_transport<Transport>) net_->wake_peers();
 }
 
+/// Stores the options that transports of device memory read from the record of a call.
+template <class Transport>
+void set_device_options(operation_record& record, const options& opts) {
+  if constexpr (std::is_same_v<transport_memory_t<Transport>, device_memory>) {
+    record.stream = opts.stream;
+    record.pinned = opts.algorithm;
+    record.reduction_order = opts.order;
+  }
+}
+
 template <class Transport>
 template <collective Coll, class MakeFingerprint, class MakeQuery, class Arguments, class Body>
 [[gnu::always_inline]] inline operation<> core<Transport>::launch(
     const MakeFingerprint& make_fingerprint, const MakeQuery& make_query, const options& opts,
-    const algorithm_info* custom, checks& check, std::size_t working_bytes, bool is_plain,
-    const Arguments& arguments, const Body& body) {
+    checks& check, std::size_t working_bytes, bool is_plain, const Arguments& arguments,
+    const Body& body) {
   using channel = basic_channel<Transport>;
   using table_entry = typename std::remove_cvref_t<
       decltype(algorithm_table<channel>::template algorithms<Coll>())>::value_type;
   if (check.failed()) return refuse(make(Coll), check.reason());
-  const call_cache::entry* known =
-      custom == nullptr ? cache().find_last(make_fingerprint()) : nullptr;
+  // The fingerprint of a call that pins an algorithm of the user's own is not in the cache without
+  // the hash of the algorithm's name.
+  const call_cache::entry* known = cache().find_last(make_fingerprint());
   if (known == nullptr) {
-    fingerprint requested = make_fingerprint();
-    if (custom != nullptr) requested.shape = mix(requested.shape, hash_of_name(custom->name));
-    known = choose<Coll>(requested, make_query(), opts, custom, check);
+    known = choose<Coll>(make_fingerprint(), make_query(), opts, check);
     if (known == nullptr) return refuse(make(Coll), check.reason());
   }
   constexpr auto frameless = frameless_algorithms<Coll, Transport>();
@@ -124,6 +133,7 @@ template <collective Coll, class MakeFingerprint, class MakeQuery, class Argumen
         });
       }
     }
+    set_device_options<Transport>(new_call, opts);
     (void)(new_call.body = body(new_call, net, chosen));
   };
   return begin<call<void>>(known->cached, opts, working_bytes, make_body);
@@ -132,8 +142,7 @@ template <collective Coll, class MakeFingerprint, class MakeQuery, class Argumen
 template <class Transport>
 template <collective Coll>
 operation<> core<Transport>::reduce_to_all(const reduction& op, const any_buffer& in,
-                                           const any_buffer& out, const options& opts,
-                                           const algorithm_info* custom) {
+                                           const any_buffer& out, const options& opts) {
   using channel = basic_channel<Transport>;
   checks check(Coll);
   check.check_size(in);
@@ -152,13 +161,13 @@ operation<> core<Transport>::reduce_to_all(const reduction& op, const any_buffer
     return call_body<channel>::reduce_to_all(net, chosen.run, in, out,
                                              store_reduction(new_call, op), ranks);
   };
-  return launch<Coll>(make_fingerprint, make_query, opts, custom, check,
-                      in.size() * op.accumulate_size, op.is_plain(), arguments, body);
+  return launch<Coll>(make_fingerprint, make_query, opts, check, in.size() * op.accumulate_size,
+                      op.is_plain(), arguments, body);
 }
 
 template <class Transport>
 operation<> core<Transport>::all_reduce_group(const reduction& op, std::vector<any_buffer> parts,
-                                              const options& opts, const algorithm_info* custom) {
+                                              const options& opts) {
   using channel = basic_channel<Transport>;
   std::size_t total = 0;
   offsets sizes;
@@ -188,14 +197,13 @@ operation<> core<Transport>::all_reduce_group(const reduction& op, std::vector<a
                                                 working_bytes <= max_packed_bytes);
   };
   const auto no_arguments = [](call<void>&, const auto&) {};
-  return launch<collective::all_reduce>(make_fingerprint, make_query, opts, custom, check,
-                                        working_bytes, false, no_arguments, body);
+  return launch<collective::all_reduce>(make_fingerprint, make_query, opts, check, working_bytes,
+                                        false, no_arguments, body);
 }
 
 template <class Transport>
 operation<> core<Transport>::reduce(const reduction& op, const any_buffer& in,
-                                    const any_buffer& out, int root, const options& opts,
-                                    const algorithm_info* custom) {
+                                    const any_buffer& out, int root, const options& opts) {
   using channel = basic_channel<Transport>;
   checks check(collective::reduce);
   check.check_size(in);
@@ -217,14 +225,14 @@ operation<> core<Transport>::reduce(const reduction& op, const any_buffer& in,
     return call_body<channel>::reduce(net, chosen.run, in, result, root,
                                       store_reduction(new_call, op));
   };
-  return launch<collective::reduce>(make_fingerprint, make_query, opts, custom, check,
+  return launch<collective::reduce>(make_fingerprint, make_query, opts, check,
                                     in.size() * op.accumulate_size, op.is_plain(), arguments, body);
 }
 
 template <class Transport>
 operation<> core<Transport>::reduce_scatter(const reduction& op, const any_buffer& in,
                                             const any_buffer& out, offsets shares,
-                                            const options& opts, const algorithm_info* custom) {
+                                            const options& opts) {
   using channel = basic_channel<Transport>;
   const int rank = state().rank();
   const int size = state().size();
@@ -258,14 +266,14 @@ operation<> core<Transport>::reduce_scatter(const reduction& op, const any_buffe
     return call_body<channel>::reduce_scatter(net, chosen.run, in, out, std::move(shares),
                                               store_reduction(new_call, op));
   };
-  return launch<collective::reduce_scatter>(make_fingerprint, make_query, opts, custom, check,
+  return launch<collective::reduce_scatter>(make_fingerprint, make_query, opts, check,
                                             in.size() * op.accumulate_size,
                                             shares.empty() && op.is_plain(), arguments, body);
 }
 
 template <class Transport>
 operation<> core<Transport>::broadcast(std::uint32_t type, any_buffer data, int root,
-                                       const options& opts, const algorithm_info* custom) {
+                                       const options& opts) {
   using channel = basic_channel<Transport>;
   checks check(collective::broadcast);
   check.check_size(data);
@@ -282,12 +290,12 @@ operation<> core<Transport>::broadcast(std::uint32_t type, any_buffer data, int 
   const auto body = [&](call<void>&, const channel& net, const auto& chosen) {
     return call_body<channel>::broadcast(net, chosen.run, data, root);
   };
-  return launch<collective::broadcast>(make_fingerprint, make_query, opts, custom, check, 0, true,
+  return launch<collective::broadcast>(make_fingerprint, make_query, opts, check, 0, true,
                                        arguments, body);
 }
 
 template <class Transport>
-operation<> core<Transport>::barrier(const options& opts, const algorithm_info* custom) {
+operation<> core<Transport>::barrier(const options& opts) {
   using channel = basic_channel<Transport>;
   checks check(collective::barrier);
   const auto make_fingerprint = [&] {
@@ -301,14 +309,13 @@ operation<> core<Transport>::barrier(const options& opts, const algorithm_info* 
   const auto body = [](call<void>&, const channel& net, const auto& chosen) {
     return chosen.run(net);
   };
-  return launch<collective::barrier>(make_fingerprint, make_query, opts, custom, check, 0, true,
+  return launch<collective::barrier>(make_fingerprint, make_query, opts, check, 0, true,
                                      no_arguments, body);
 }
 
 template <class Transport>
 operation<> core<Transport>::all_gather(std::uint32_t type, any_buffer in, any_buffer out,
-                                        offsets shares, const options& opts,
-                                        const algorithm_info* custom) {
+                                        offsets shares, const options& opts) {
   using channel = basic_channel<Transport>;
   const int rank = state().rank();
   const int size = state().size();
@@ -342,7 +349,7 @@ operation<> core<Transport>::all_gather(std::uint32_t type, any_buffer in, any_b
   const auto body = [&](call<void>&, const channel& net, const auto& chosen) {
     return call_body<channel>::all_gather(net, chosen.run, in, out, std::move(shares));
   };
-  return launch<collective::all_gather>(make_fingerprint, make_query, opts, custom, check, 0,
+  return launch<collective::all_gather>(make_fingerprint, make_query, opts, check, 0,
                                         shares.empty(), arguments, body);
 }
 
@@ -350,7 +357,7 @@ template <class Transport>
 template <collective Coll>
 operation<> core<Transport>::gather_or_scatter(std::uint32_t type, any_buffer own_block,
                                                any_buffer full, offsets shares, int root,
-                                               const options& opts, const algorithm_info* custom) {
+                                               const options& opts) {
   using channel = basic_channel<Transport>;
   const int rank = state().rank();
   const int size = state().size();
@@ -392,14 +399,13 @@ operation<> core<Transport>::gather_or_scatter(std::uint32_t type, any_buffer ow
     return call_body<channel>::gather_or_scatter(net, chosen.run, first, second, own_block.size(),
                                                  std::move(shares), root);
   };
-  return launch<Coll>(make_fingerprint, make_query, opts, custom, check, 0, shares.empty(),
-                      arguments, body);
+  return launch<Coll>(make_fingerprint, make_query, opts, check, 0, shares.empty(), arguments,
+                      body);
 }
 
 template <class Transport>
 operation<> core<Transport>::all_to_all(std::uint32_t type, any_buffer in, any_buffer out,
-                                        offsets sends, offsets receives, const options& opts,
-                                        const algorithm_info* custom) {
+                                        offsets sends, offsets receives, const options& opts) {
   using channel = basic_channel<Transport>;
   checks check(collective::all_to_all);
   const auto ranks = static_cast<std::size_t>(state().size());
@@ -456,7 +462,7 @@ operation<> core<Transport>::all_to_all(std::uint32_t type, any_buffer in, any_b
     return call_body<channel>::all_to_all(net, chosen.run, in, out, std::move(sends),
                                           std::move(receives));
   };
-  return launch<collective::all_to_all>(make_fingerprint, make_query, opts, custom, check, 0,
+  return launch<collective::all_to_all>(make_fingerprint, make_query, opts, check, 0,
                                         equal_blocks && in.data() != out.data(), arguments, body);
 }
 
@@ -493,6 +499,7 @@ operation<> core<Transport>::send(any_buffer data, int dest, int tag, const opti
   const message_key key{state().world_rank(dest), state().id(), static_cast<std::uint64_t>(tag),
                         message_key::point_to_point};
   return begin_point_to_point(new_call, key.sequence, opts, [&](call_base& call) {
+    set_device_options<Transport>(call, opts);
     return point_to_point_body<Transport>::send(net(), call, key, bytes(data));
   });
 }
@@ -509,6 +516,7 @@ operation<received> core<Transport>::recv(any_buffer data, peer source, int tag,
       source.is_any() ? posted_receive::any_source : state().world_rank(source.rank()),
       state().id(), static_cast<std::uint64_t>(tag), message_key::point_to_point};
   return begin_point_to_point(new_call, key.sequence, opts, [&](call_base& call) {
+    set_device_options<Transport>(call, opts);
     return point_to_point_body<Transport>::recv(net(), call, key, bytes(data), data.element_size());
   });
 }
@@ -532,6 +540,7 @@ operation<received> core<Transport>::send_recv(any_buffer outgoing, int dest, an
   message_key from_key = to_key;
   from_key.peer = source.is_any() ? posted_receive::any_source : state().world_rank(source.rank());
   return begin_point_to_point(new_call, to_key.sequence, opts, [&](call_base& call) {
+    set_device_options<Transport>(call, opts);
     return point_to_point_body<Transport>::send_recv(net(), call, to_key, bytes(outgoing), from_key,
                                                      bytes(incoming), incoming.element_size());
   });

@@ -126,9 +126,7 @@ struct reduction {
 
   /// Returns whether the elements of the user's buffer are combined as they are, without `prepare`
   /// and `finish`.
-  bool is_plain() const {
-    return prepare == nullptr && finish == nullptr && accumulate_size == storage_size;
-  }
+  bool is_plain() const { return prepare == nullptr && finish == nullptr; }
 };
 
 /// A tag type that stands for the default accumulate type of an operation and an element type. The
