@@ -14,7 +14,6 @@
 #include <colls/channel/channel.hpp>
 
 #include <algorithm>
-#include <atomic>
 #include <optional>
 
 namespace colls::direct {
@@ -120,6 +119,7 @@ template <channel Channel>
   requires shared_window_transport<typename Channel::transport_type>
 class shared_window {
   using transport_type = typename Channel::transport_type;
+  using guard_view = typename transport_type::view::guard_view;
 
  public:
   /// The approximate size in bytes of the pieces in which a rank accesses the buffers of its peers.
@@ -290,34 +290,24 @@ class shared_window {
   /// object must be destroyed before the coroutine that created it suspends.
   class access_epoch {
    public:
-    explicit access_epoch(const shared_window& window) : window_(window) {
-      window_.for_each_view([](auto& view, const window_descriptor&) { view.enter(); });
-      std::atomic_thread_fence(std::memory_order_seq_cst);
-      window_.for_each_view([&](auto& view, const window_descriptor& remote) {
-        valid_ &= view.is_open(remote.remote_key);
-      });
-    }
+    explicit access_epoch(const shared_window& window)
+        : window_(window), valid_(guard_view::enter_all(window.each_guard())) {}
     access_epoch(const access_epoch&) = delete;
     access_epoch& operator=(const access_epoch&) = delete;
     ~access_epoch() {
-      window_.for_each_view([](auto& view, const window_descriptor&) { view.leave(); });
+      window_.each_guard()([](const guard_view& guard, std::uint64_t) { guard.leave(); });
     }
     explicit operator bool() const { return valid_; }
     /// Returns whether the data that this rank has read in this epoch is valid. The data is valid
     /// if the remote keys of all peers are still open, because a peer that aborts the operation
     /// closes its remote key before it replaces the exposed pages.
     bool is_still_valid() const {
-      std::atomic_thread_fence(std::memory_order_acquire);
-      bool valid = valid_;
-      window_.for_each_view([&](auto& view, const window_descriptor& remote) {
-        valid &= view.is_open(remote.remote_key);
-      });
-      return valid;
+      return valid_ && guard_view::are_still_open(window_.each_guard());
     }
 
    private:
     const shared_window& window_;
-    bool valid_ = true;
+    bool valid_;
   };
 
   /// Divides `count` elements of `element` bytes each into pieces. For each piece, calls
@@ -335,7 +325,7 @@ class shared_window {
         const access_epoch epoch(*this);
         good = static_cast<bool>(epoch);
         if (good) {
-          work(position, n);
+          work(position, n);  // Model step: work
           good = epoch.is_still_valid();
         }
       }
@@ -493,8 +483,9 @@ class shared_window {
     const window_descriptor& remote = remote_[index(peer)];
     const auto& view = *views_[index(peer)];
     const bool has_read = !view.read(dest, remote.in + offset);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (!view.is_open(remote.remote_key)) co_await await_revocation(peer);
+    const bool is_open =
+        guard_view::are_still_open([&](auto action) { action(view.guard(), remote.remote_key); });
+    if (!is_open) co_await await_revocation(peer);
     if (has_read) net_.record().bytes += dest.size;
     co_return has_read;
   }
@@ -531,11 +522,13 @@ class shared_window {
   static mutable_bytes block_of_rank_0(list<window_descriptor>& all) {
     return {reinterpret_cast<std::byte*>(all.data()), sizeof(window_descriptor)};
   }
-  template <class Visitor>
-  void for_each_view(Visitor visitor) const {
-    for (std::size_t i = 0; i < views_.size(); ++i) {
-      if (views_[i] != nullptr) visitor(*views_[i], remote_[i]);
-    }
+  // Returns a function that calls `action(guard, key)` for each peer whose memory this rank accesses.
+  auto each_guard() const {
+    return [this](auto action) {
+      for (std::size_t i = 0; i < views_.size(); ++i) {
+        if (views_[i] != nullptr) action(views_[i]->guard(), remote_[i].remote_key);
+      }
+    };
   }
 
   Channel net_;
