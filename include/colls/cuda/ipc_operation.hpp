@@ -7,7 +7,7 @@
 // on that GPU. The other ranks wait for messages from the workers. No stream waits for another
 // process, because that process may die.
 
-#include <colls/algorithm/multi_send_recv.hpp>
+#include <colls/algorithm/exposure_protocol.hpp>
 #include <colls/cuda/ipc_peers.hpp>
 
 namespace colls::cuda {
@@ -116,11 +116,8 @@ class ipc_operation {
     if (quiesce_count == peers_.quiesce_count()) leave_all_guards();
     if (is_open) co_return;
     // A peer has closed its key, because the operation has failed on that peer. The peer will
-    // revoke the operation, but only after all ranks have stopped accessing the peer's memory. This
-    // rank waits for the revocation: it receives a message that no rank sends, and the revocation
-    // aborts the receive.
-    const int next = (net_.rank() + 1) % net_.size();
-    co_await net_.lane(unused_lane).recv(next, mutable_bytes());
+    // revoke the operation, but only after all ranks have stopped accessing the peer's memory.
+    co_await exposure_protocol::await_revocation(net_, (net_.rank() + 1) % net_.size());
   }
   /// Waits until all ranks have done their work. Must be called after this rank has done its own
   /// work.
@@ -190,13 +187,11 @@ class ipc_operation {
     net_.record().bytes_in_place += size;
   }
 
-  task<> exchange(int lane, const_bytes local, std::byte* all) {
-    const std::uint64_t before = net_.record().bytes;
-    co_await multi_send_recv::exchange_with_all(net_.lane(lane), local, all);
-    net_.record().bytes_in_place += net_.record().bytes - before;  // not counted as copied data
+  auto exchange(int lane, const_bytes local, std::byte* all) {
+    return exposure_protocol::exchange_with_all(net_.lane(lane), local, all);
   }
 
-  task<> exchange_access(int lane, std::vector<access>& accesses) {
+  auto exchange_access(int lane, std::vector<access>& accesses) {
     auto* const all = reinterpret_cast<std::byte*>(accesses.data());
     return exchange(lane, const_bytes(all + own(), sizeof(access)), all);
   }

@@ -6,6 +6,7 @@
 // (see one_shot.cuh). Each rank must have a GPU of its own. With a peer group, an all_reduce of a
 // short vector usually takes one kernel launch, and no message has to arrive before the launch.
 
+#include <colls/algorithm/exposure_protocol.hpp>
 #include <colls/algorithm/multi_send_recv.hpp>
 #include <colls/cuda/async_mutex.hpp>
 #include <colls/cuda/ipc_peers.hpp>
@@ -208,11 +209,9 @@ class peer_group {
     }
   }
   template <channel Channel, class Message>
-  static task<> exchange(Channel net, const Message& local, Message* all) {
-    const std::uint64_t before = net.record().bytes;
+  static auto exchange(Channel net, const Message& local, Message* all) {
     const const_bytes bytes(reinterpret_cast<const std::byte*>(&local), sizeof(Message));
-    co_await multi_send_recv::exchange_with_all(net, bytes, reinterpret_cast<std::byte*>(all));
-    net.record().bytes_in_place += net.record().bytes - before;
+    return exposure_protocol::exchange_with_all(net, bytes, reinterpret_cast<std::byte*>(all));
   }
 
   bool have_distinct_gpus() const {
@@ -374,13 +373,11 @@ class one_shot_call {
       return multi_send_recv::exchange_with_all(net_.lane(lane), const_bytes(), nullptr);
     };
     if (!is_open) {
-      // The operation has failed on a peer, which will revoke the operation. This rank waits for
-      // the revocation in two exchanges. The first exchange may complete, because the peer may have
-      // sent its message before the failure. The second exchange cannot complete, because the peer
-      // sends nothing on `unused_lane`.
+      // The operation has failed on a peer, which will revoke the operation. The exchange may still
+      // complete, because the peer may have sent its message before the failure.
       leave();
       co_await exchange(6);
-      co_await exchange(unused_lane);
+      co_await exposure_protocol::await_revocation(net_, (net_.rank() + 1) % net_.size());
     }
     co_await when_all(attempt(op, in, out, is_two_shot), exchange(6));
     while (group_.has_timed_out(sequence_)) {
