@@ -53,6 +53,11 @@ matrix sum(int ranks, std::size_t i) {
   return all;
 }
 
+/// Enters the guard of a peer's heap. Returns whether the key is open.
+bool enter(const colls::shm::shared_heap_view& view, colls::shm::remote_key key = 0) {
+  return colls::shm::guard_view::enter_all([&](auto action) { action(view.guard(), key); });
+}
+
 /// Waits until every rank has mapped this rank's shared heap.
 template <class T>
 task<> until_mapped(communicator& comm, const colls::shared_buffer<T>& mine) {
@@ -841,7 +846,7 @@ TEST_CASE(
   for (int i = 0; i < 2; ++i) before[i] = exposure->offset_for(1, blocks[i]);
   REQUIRE((before[0] != 0 && before[1] != 0 && exposure->remote_key() != 0));
   colls::shm::shared_heap_view& peer = *world.all[1].net().view_of(0);
-  peer.enter();
+  enter(peer);
   const std::size_t held = bytes_in_shared_heaps();
 
   // For a while the first block can be relocated and the second cannot.
@@ -863,7 +868,7 @@ TEST_CASE(
   const double work = seconds_of(CLOCK_THREAD_CPUTIME_ID) - worked;
   const double time = seconds_of(CLOCK_MONOTONIC) - began;
   relief.join();
-  peer.leave();
+  peer.guard().leave();
   CHECK(time > 0.7);
   CHECK(work < time / 2);
   CHECK(bytes_in_shared_heaps() == held);
@@ -917,17 +922,15 @@ TEST_CASE("a rank that ends an exposure waits until its peer has left the memory
     std::atomic<bool> has_returned = false;
     bool was_open = false;
     std::thread peer([&] {
-      all.peer->enter();
-      std::atomic_thread_fence(std::memory_order_seq_cst);
-      was_open = all.peer->is_open(all.remote_key);
+      was_open = enter(*all.peer, all.remote_key);
       has_begun = true;
-      while (all.peer->is_open(all.remote_key)) std::this_thread::yield();
+      while (all.peer->guard().is_open(all.remote_key)) std::this_thread::yield();
       // Shorter than the time after which a rank counts as stopped: only an owner that does not
       // wait returns.
       const auto limit = steady_clock::now() + milliseconds(10);
       while (!has_returned && steady_clock::now() < limit) std::this_thread::yield();
       all.fill_as_peer(std::byte{7});
-      all.peer->leave();
+      all.peer->guard().leave();
     });
     while (!has_begun) std::this_thread::yield();
     all.exposure.reset();
@@ -942,10 +945,10 @@ TEST_CASE("a rank that ends an exposure waits until its peer has left the memory
 TEST_CASE("what a stopped peer writes after the exposure has ended is lost") {
   ended_exposure all;
   std::fill_n(all.block.data(), ended_exposure::size, std::byte{40});
-  all.peer->enter();
+  enter(*all.peer);
   all.exposure.reset();
   all.fill_as_peer(std::byte{7});
-  all.peer->leave();
+  all.peer->guard().leave();
   CHECK(all.is_filled_with(std::byte{40}));
 }
 
@@ -963,7 +966,7 @@ TEST_CASE("a scan down a chain does not wait for peers inside the exposed memory
     const colls::shm::heap_offset before = comm.rank() == 0 ? offset() : 0;
     // Rank 1 is stopped in memory that rank 0 exposes to another operation.
     colls::shm::shared_heap_view& inside = *world.all[1].net().view_of(0);
-    inside.enter();
+    enter(inside);
     data.fill(comm.rank());
     co_await comm.scan(data.all, product(), direct);
     bool right = true;
@@ -972,7 +975,7 @@ TEST_CASE("a scan down a chain does not wait for peers inside the exposed memory
     }
     CHECK(right);
     co_await comm.barrier();
-    inside.leave();
+    inside.guard().leave();
     if (comm.rank() == 0) CHECK((before != 0 && offset() == before));
   });
 }

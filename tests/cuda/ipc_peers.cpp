@@ -51,13 +51,19 @@ TEST_CASE("memory of a CUDA pool is mapped on its own device only, within a proc
   CHECK(stand_in::allocations() == 0);
 }
 
+/// Enters a guard, whatever keys are open.
+void enter(const cuda::guard_page_view& seen, const cuda::stream_access& access, int slot = 1) {
+  seen.describe(slot, access);
+  (void)cuda::guard_view::enter_all([&](auto action) { action(seen.guard(slot), 0); });
+}
+
 /// A process that is active in rank 0's guard, as rank 1, until it is killed. It enqueues no work
 /// on a GPU. At a SIGTERM it marks such work as done in its own guard page.
 struct accessing_process {
   pid_t process;
   cuda::guard_address own;
 };
-accessing_process enter_from_process(const cuda::access_guard& of) {
+accessing_process enter_from_process(const cuda::guard_page& of) {
   int ready[2];
   REQUIRE(::pipe(ready) == 0);
   const cuda::guard_address address = of.address();
@@ -67,9 +73,9 @@ accessing_process enter_from_process(const cuda::access_guard& of) {
   const pid_t child = ::fork();
   if (child == 0) {
     ::sigprocmask(SIG_BLOCK, &done_signal, nullptr);
-    cuda::access_guard_view seen(address, 2);
-    const cuda::access_guard mine(2, 2);
-    seen.enter(1, 2, {}, 1);
+    cuda::guard_page_view seen(address, 2);
+    const cuda::guard_page mine(2, 2);
+    enter(seen, {.process = 2, .end_value = 1});
     const cuda::guard_address own = mine.address();
     int signal = 0;
     if (::write(ready[1], &own, sizeof own) == sizeof own &&
@@ -102,34 +108,34 @@ auto time_of(const Work& work) {
 }
 
 TEST_CASE("revoke waits until the process of an active rank that is killed has ended") {
-  cuda::access_guard own(2, 1);
+  cuda::guard_page own(2, 1);
   for (const bool reaped : {false, true}) {
-    const std::uint64_t epoch = own.open();
+    const cuda::remote_key key = own.open_key();
     const pid_t child = enter_from_process(own).process;
     std::thread killer([&] {
       std::this_thread::sleep_for(100ms);
       ::kill(child, SIGKILL);
       if (reaped) ::waitpid(child, nullptr, 0);
     });
-    CHECK(own.revoke(epoch));
+    CHECK(own.revoke(key));
     if (!reaped) CHECK(is_dead(child));
     killer.join();
     if (!reaped) ::waitpid(child, nullptr, 0);
-    CHECK(own.revoke(own.open()));  // the ended process is no longer waited for
+    CHECK(own.revoke(own.open_key()));  // the ended process is no longer waited for
   }
 }
 
 TEST_CASE("revoke waits for an active rank's work, and not for its program") {
-  using cuda::access_guard;
-  access_guard own(2, 1);
-  const std::uint64_t epoch = own.open();
+  using cuda::guard_page;
+  guard_page own(2, 1);
+  const cuda::remote_key key = own.open_key();
   const accessing_process worker = enter_from_process(own);
-  const cuda::access_guard_view theirs(worker.own, 2);
+  const cuda::guard_page_view theirs(worker.own, 2);
   REQUIRE(theirs);
   const auto has_reached = [&theirs](int rank, std::uint32_t number) {
     return rank == 1 && cuda::progress_counter{theirs.progress()}.has_reached(number);
   };
-  CHECK_FALSE(own.revoke(own.open(), access_guard::wait_policy::one_second));
+  CHECK_FALSE(own.revoke(own.open_key(), guard_page::wait_policy::one_second));
   std::atomic<bool> has_signalled{false};
   std::atomic<bool> is_back{false};
   std::thread signaller([&] {
@@ -139,7 +145,7 @@ TEST_CASE("revoke waits for an active rank's work, and not for its program") {
     for (int i = 0; i < 500 && !is_back; ++i) std::this_thread::sleep_for(10ms);
     ::kill(worker.process, SIGKILL);
   });
-  CHECK(own.revoke(epoch, access_guard::wait_policy::while_alive, has_reached));
+  CHECK(own.revoke(key, guard_page::wait_policy::while_alive, has_reached));
   CHECK(has_signalled);
   CHECK_FALSE(cuda::has_ended(worker.process));
   is_back = true;
@@ -148,32 +154,32 @@ TEST_CASE("revoke waits for an active rank's work, and not for its program") {
 }
 
 TEST_CASE("revoke waits a second for an active rank that is stopped, all calls together") {
-  cuda::access_guard own(2, 1);
+  cuda::guard_page own(2, 1);
   const pid_t child = enter_from_process(own).process;
   ::kill(child, SIGSTOP);
   while (colls::detail::is_stopped(child) != true) std::this_thread::yield();
   CHECK(colls::detail::is_stopped(::getpid()) == false);
   bool left = true;
-  CHECK(time_of([&] { left = own.revoke(own.open()); }) >= 900ms);
+  CHECK(time_of([&] { left = own.revoke(own.open_key()); }) >= 900ms);
   CHECK_FALSE(left);
   const auto again = time_of([&] {
-    for (int i = 0; i < 10; ++i) CHECK_FALSE(own.revoke(own.open()));
+    for (int i = 0; i < 10; ++i) CHECK_FALSE(own.revoke(own.open_key()));
   });
   CHECK(again < 900ms);
   std::thread waker([&] {
     std::this_thread::sleep_for(100ms);
     end(child);
   });
-  left = own.revoke(own.open());
+  left = own.revoke(own.open_key());
   waker.join();
-  CHECK(own.revoke(own.open()));
+  CHECK(own.revoke(own.open_key()));
 }
 
 TEST_CASE("revoke waits for the stream of an active rank of the same thread") {
   stand_in::boot({.eager_percent = 0});
   {
-    cuda::access_guard own(2, api::process());
-    cuda::access_guard_view seen(own.address(), 2);
+    cuda::guard_page own(2, api::process());
+    cuda::guard_page_view seen(own.address(), 2);
     cuda::stream by(0);
     void* const users = stand_in::make_stream();
     bool open = false;
@@ -182,14 +188,14 @@ TEST_CASE("revoke waits for the stream of an active rank of the same thread") {
       stand_in::enqueue_barrier(users, &open, [&open] { return open; }, {});
     }
     by.follow({users});
-    seen.enter(1, api::process(), by.ref(), by.next_value());
-    CHECK_FALSE(own.revoke(own.open(), cuda::access_guard::wait_policy::one_second));
+    enter(seen, {.process = api::process(), .stream = by.ref(), .end_value = by.next_value()});
+    CHECK_FALSE(own.revoke(own.open_key(), cuda::guard_page::wait_policy::one_second));
     std::thread opener([&] {
       std::this_thread::sleep_for(1500ms);
       const auto guard = stand_in::lock();
       open = true;
     });
-    CHECK(own.revoke(own.open()));
+    CHECK(own.revoke(own.open_key()));
     CHECK(api::query(by.ref()) == api::success);
     opener.join();
   }
@@ -208,16 +214,18 @@ TEST_CASE("ranks that wait for each other quiesce first") {
     for (const int me : {0, 1}) {
       ranks.emplace_back([&, me] {
         cuda::ipc_peers& here = *both[me];
-        const std::uint64_t epoch = here.own_guard().open();
+        const cuda::remote_key key = here.own_guard().open_key();
         cuda::peer_info info;
         info.guard = both[1 - me]->own_guard().address();
-        cuda::access_guard_view* const theirs = here.guard_of(1 - me, info);
+        cuda::guard_page_view* const theirs = here.guard_of(1 - me, info);
         REQUIRE(theirs != nullptr);
-        theirs->enter(me, process, here.work_stream().ref(), here.work_stream().next_value());
+        cuda::stream& queue = here.work_stream();
+        enter(*theirs, {.process = process, .stream = queue.ref(), .end_value = queue.next_value()},
+              me);
         ++inside;
         while (inside != 2) std::this_thread::yield();
         here.quiesce();
-        CHECK(here.revoke(epoch));
+        CHECK(here.revoke(key));
       });
     }
     for (std::thread& each : ranks) each.join();
@@ -227,17 +235,17 @@ TEST_CASE("ranks that wait for each other quiesce first") {
 }
 
 TEST_CASE("a file that is no guard page is not mapped as one") {
-  cuda::access_guard own(2, 1);
-  CHECK(cuda::access_guard_view(own.address(), 2));
+  cuda::guard_page own(2, 1);
+  CHECK(cuda::guard_page_view(own.address(), 2));
   char path[] = "/tmp/colls-no-guard-XXXXXX";
   const int file = ::mkstemp(path);
   REQUIRE(file >= 0);
   ::unlink(path);
   const cuda::guard_address address = own.address();
-  std::vector<std::byte> page(cuda::guard_page::bytes(2));
+  std::vector<std::byte> page(cuda::mapped_guard_page::bytes(2));
   REQUIRE(::pread(static_cast<int>(address.fd), page.data(), page.size(), 0) > 0);
   REQUIRE(::write(file, page.data(), page.size()) > 0);
-  CHECK_FALSE(cuda::access_guard_view({address.pid, file, address.id}, 2));
+  CHECK_FALSE(cuda::guard_page_view({address.pid, file, address.id}, 2));
   ::close(file);
 }
 

@@ -549,12 +549,12 @@ TEST_CASE("calls work with any current device of the thread") {
   }
 }
 
-TEST_CASE("more calls at a time than a rank has exposure epochs") {
+TEST_CASE("more calls at a time than a rank has remote keys") {
   run(2, {}, [](auto& gpu) -> colls::task<> {
     stand_in::user by(gpu.net().peers().work_stream().device());
     std::deque<cuda::device_buffer<number>> buffers;
     std::vector<colls::operation<>> calls;
-    for (int i = 0; i < 100; ++i) {
+    for (std::size_t i = 0; i < colls::shm::max_remote_keys + 40; ++i) {
       buffers.push_back(by.numbers(10, gpu.rank()));
       calls.push_back(gpu.all_reduce(buffers.back().span(), by.on_stream()));
     }

@@ -314,10 +314,11 @@ class steps {
   std::atomic<int> at_{0};
 };
 
-/// Rank 1 has sent its last message of a call, and drops the call: its epoch is closed, and no
+/// Rank 1 has sent its last message of a call, and drops the call: its key is closed, and no
 /// revoke is sent as long as rank 0 is active in another call. Rank 0 then begins its part of the
 /// call.
 colls::task<> drops_after_last_message(colls::world& world, steps& all) {
+  constexpr cuda::remote_key second_key = 2 * colls::shm::max_remote_keys + 1;
   auto gpu = co_await cuda::attach<cuda::cuda_ipc>(world, 0);
   cuda::ipc_peers& here = gpu.net().peers();
   bool open = false;
@@ -339,7 +340,6 @@ colls::task<> drops_after_last_message(colls::world& world, steps& all) {
   auto second = gpu.broadcast(other.span(), 0, by.on_stream());
   const colls::operation_record& of = second.underlying_call();
   if (world.rank() == 1) {
-    constexpr std::uint64_t epoch = 2;
     while (of.stream.handle != here.work_stream().ref().handle) (void)second.done();
     poll(second);  // its info has been sent
     all.guard = here.own_guard().address();
@@ -347,7 +347,7 @@ colls::task<> drops_after_last_message(colls::world& world, steps& all) {
     all.await(2);
     while (of.bytes_in_place % sizeof(cuda::peer_info) == 0) (void)second.done();
     poll(second);  // and its last message
-    CHECK(cuda::access_guard_view(all.guard, 2).is_open(epoch));
+    CHECK(cuda::guard_page_view(all.guard, 2).is_open(second_key));
     all.reach(3);
     {
       const auto dropped = std::move(second);
@@ -355,10 +355,10 @@ colls::task<> drops_after_last_message(colls::world& world, steps& all) {
   } else {
     while (of.bytes_in_place == 0) (void)second.done();
     poll(second);  // it has all infos, and has sent what it has mapped
-    const cuda::access_guard_view access_guard(all.guard, 2);
+    const cuda::guard_page_view page(all.guard, 2);
     all.reach(2);
     all.await(3);
-    while (access_guard.is_open(2)) std::this_thread::yield();
+    while (page.is_open(second_key)) std::this_thread::yield();
     poll(second);
     CHECK_FALSE(second.done());
     {
@@ -374,7 +374,7 @@ colls::task<> drops_after_last_message(colls::world& world, steps& all) {
   CHECK((code == colls::errc{} || code == colls::errc::cancelled));
 }
 
-TEST_CASE("a rank that finds an epoch closed waits for the reason") {
+TEST_CASE("a rank that finds a key closed waits for the reason") {
   stand_in::boot({.seed = 3, .eager_percent = 0});
   steps all;
   const std::vector<int> statuses =

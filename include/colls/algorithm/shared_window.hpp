@@ -7,6 +7,7 @@
 // memory which both processes have mapped. If a peer's buffer lies in the private memory of the
 // peer, a rank can read the buffer by a system call (cross memory attach, CMA).
 
+#include <colls/algorithm/exposure_protocol.hpp>
 #include <colls/algorithm/multi_send_recv.hpp>
 #include <colls/algorithm/typed_view.hpp>
 #include <colls/base/cache_lines.hpp>
@@ -14,7 +15,6 @@
 #include <colls/channel/channel.hpp>
 
 #include <algorithm>
-#include <atomic>
 #include <optional>
 
 namespace colls::direct {
@@ -110,16 +110,16 @@ class exposed_buffers {
   bool bounces_out_ = false;
 };
 
-/// One rank's side of an operation in which the ranks access each other's buffers. This rank
-/// accesses no buffer of a peer before it has received the descriptors of its peers. Like every
-/// message of a collective, a descriptor carries a hash of the arguments that its sender passed.
-/// The receiver compares this hash with the hash of its own arguments. After the destructor has
+/// One rank's side of an operation in which the ranks access each other's buffers. Its steps are those
+/// of the exposure protocol: `begin` publishes, `for_each_piece` and the functions that use it enter
+/// and work, and `end` tells the peers that this rank is done. After the destructor has
 /// returned, no peer writes to this rank's buffers. A peer may still read from these buffers, but
 /// it discards the data. All of this holds even if the operation fails.
 template <channel Channel>
   requires shared_window_transport<typename Channel::transport_type>
 class shared_window {
   using transport_type = typename Channel::transport_type;
+  using guard_view = typename transport_type::view::guard_view;
 
  public:
   /// The approximate size in bytes of the pieces in which a rank accesses the buffers of its peers.
@@ -215,29 +215,17 @@ class shared_window {
    public:
     key_exchange(shared_window& window, const Extent& extent, const multi_send_buffers& sends,
                  const multi_recv_buffers& recvs)
-        : window_(window),
-          extent_(extent),
-          sends_(sends),
-          recvs_(recvs),
-          messages_(multi_send_recv::exchange(window.net_, sends, recvs)) {}
+        : window_(window), extent_(extent), messages_(window.net_, sends, recvs) {}
     bool start(completion& done) { return messages_.start(done); }
     void result() {
-      detail::unwrap_result(messages_);
-      operation_record& record = window_.net_.record();
-      const auto count = [&](int) { record.bytes_in_place += sizeof(window_descriptor); };
-      sends_.for_each(window_.net_.rank(), count);
-      recvs_.for_each(window_.net_.rank(), count);
+      messages_.result();
       window_.map_peers(extent_);
     }
 
    private:
     shared_window& window_;
     Extent extent_;
-    multi_send_buffers sends_;
-    multi_recv_buffers recvs_;
-    detail::awaited<decltype(multi_send_recv::exchange(std::declval<Channel&>(),
-                                                       multi_send_buffers(), multi_recv_buffers()))>
-        messages_;
+    exposure_protocol::exchange<Channel> messages_;
   };
   /// Returns an operation that sends descriptors to the ranks `dests` and receives the descriptors
   /// of the ranks `sources`. `extent(peer)` is the largest number of bytes that this rank will
@@ -290,34 +278,24 @@ class shared_window {
   /// object must be destroyed before the coroutine that created it suspends.
   class access_epoch {
    public:
-    explicit access_epoch(const shared_window& window) : window_(window) {
-      window_.for_each_view([](auto& view, const window_descriptor&) { view.enter(); });
-      std::atomic_thread_fence(std::memory_order_seq_cst);
-      window_.for_each_view([&](auto& view, const window_descriptor& remote) {
-        valid_ &= view.is_open(remote.remote_key);
-      });
-    }
+    explicit access_epoch(const shared_window& window)
+        : window_(window), valid_(guard_view::enter_all(window.each_guard())) {}
     access_epoch(const access_epoch&) = delete;
     access_epoch& operator=(const access_epoch&) = delete;
     ~access_epoch() {
-      window_.for_each_view([](auto& view, const window_descriptor&) { view.leave(); });
+      window_.each_guard()([](const guard_view& guard, std::uint64_t) { guard.leave(); });
     }
     explicit operator bool() const { return valid_; }
     /// Returns whether the data that this rank has read in this epoch is valid. The data is valid
     /// if the remote keys of all peers are still open, because a peer that aborts the operation
     /// closes its remote key before it replaces the exposed pages.
     bool is_still_valid() const {
-      std::atomic_thread_fence(std::memory_order_acquire);
-      bool valid = valid_;
-      window_.for_each_view([&](auto& view, const window_descriptor& remote) {
-        valid &= view.is_open(remote.remote_key);
-      });
-      return valid;
+      return valid_ && guard_view::are_still_open(window_.each_guard());
     }
 
    private:
     const shared_window& window_;
-    bool valid_ = true;
+    bool valid_;
   };
 
   /// Divides `count` elements of `element` bytes each into pieces. For each piece, calls
@@ -335,11 +313,11 @@ class shared_window {
         const access_epoch epoch(*this);
         good = static_cast<bool>(epoch);
         if (good) {
-          work(position, n);
+          work(position, n);  // Model step: work
           good = epoch.is_still_valid();
         }
       }
-      if (!good) co_await await_revocation(next);
+      if (!good) co_await exposure_protocol::await_revocation(net_, next);
       net_.record().bytes += n * element;
       net_.record().bytes_in_place += n * element;
       if (should_yield(n * element)) co_await yield_to_others();
@@ -400,17 +378,12 @@ class shared_window {
     const auto sends =
         multi_send_buffers::spaced(multi_send_recv::all_ranks(net_), missing, stride);
     const auto recvs = multi_recv_buffers::spaced(multi_send_recv::all_ranks(net_), wanted, stride);
-    co_await multi_send_recv::exchange(
+    co_await exposure_protocol::exchange<Channel>(
         net_, sends.where_nonzero(remote_[0].remote_key, sizeof(window_descriptor)),
         recvs.where_nonzero(local_[0].remote_key, sizeof(window_descriptor)));
     bool is_incomplete = false;
-    for (int peer = 0; peer < net_.size(); ++peer) {
-      const auto message_bytes = [&](const window_descriptor& side) {
-        return side.remote_key != 0 ? missing.size : 0;
-      };
-      net_.record().bytes_in_place +=
-          message_bytes(remote_[index(peer)]) + message_bytes(local_[index(peer)]);
-      is_incomplete |= may_use_cma && has_missing(peer);
+    for (int peer = 0; may_use_cma && peer < net_.size(); ++peer) {
+      is_incomplete |= has_missing(peer);
     }
     if (is_incomplete) co_await send_missing();
     exposure_.complete();
@@ -493,8 +466,9 @@ class shared_window {
     const window_descriptor& remote = remote_[index(peer)];
     const auto& view = *views_[index(peer)];
     const bool has_read = !view.read(dest, remote.in + offset);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (!view.is_open(remote.remote_key)) co_await await_revocation(peer);
+    const bool is_open =
+        guard_view::are_still_open([&](auto action) { action(view.guard(), remote.remote_key); });
+    if (!is_open) co_await exposure_protocol::await_revocation(net_, peer);
     if (has_read) net_.record().bytes += dest.size;
     co_return has_read;
   }
@@ -522,20 +496,16 @@ class shared_window {
     co_await when_all(for_each_peer(is_wanted, send), for_each_peer(is_missing, recv));
   }
 
-  // Called after a peer has abandoned the operation. Waits until this rank learns that the
-  // communicator has been revoked, and then throws the error that the revocation contains. To
-  // wait, posts a receive on `unused_lane`. No rank sends a message on this lane, so the receive
-  // ends only when the revocation makes it fail.
-  task<> await_revocation(int peer) { co_await net_.lane(unused_lane).recv(peer, mutable_bytes()); }
-
   static mutable_bytes block_of_rank_0(list<window_descriptor>& all) {
     return {reinterpret_cast<std::byte*>(all.data()), sizeof(window_descriptor)};
   }
-  template <class Visitor>
-  void for_each_view(Visitor visitor) const {
-    for (std::size_t i = 0; i < views_.size(); ++i) {
-      if (views_[i] != nullptr) visitor(*views_[i], remote_[i]);
-    }
+  // Returns a function that calls `action(guard, key)` for each peer whose memory this rank accesses.
+  auto each_guard() const {
+    return [this](auto action) {
+      for (std::size_t i = 0; i < views_.size(); ++i) {
+        if (views_[i] != nullptr) action(views_[i]->guard(), remote_[i].remote_key);
+      }
+    };
   }
 
   Channel net_;

@@ -7,7 +7,7 @@
 // on that GPU. The other ranks wait for messages from the workers. No stream waits for another
 // process, because that process may die.
 
-#include <colls/algorithm/multi_send_recv.hpp>
+#include <colls/algorithm/exposure_protocol.hpp>
 #include <colls/cuda/ipc_peers.hpp>
 
 namespace colls::cuda {
@@ -38,14 +38,14 @@ class ipc_operation {
   }
   ipc_operation(const ipc_operation&) = delete;
   ~ipc_operation() {
-    const bool is_interrupted = infos_[own()].epoch != 0;
+    const bool is_interrupted = infos_[own()].key != 0;
     // In `revoke`, this rank waits for its peers and cannot leave their guards. Two ranks could
     // therefore wait for each other in `revoke` forever. To prevent this, `quiesce` waits until
     // this rank's accesses to the memory of its peers are done, and then leaves the peers' guards.
     if (is_interrupted) peers_.quiesce();
     for (mapped_memory::mapping* const used : mappings_) mapped_memory::release(*used);
     if (!is_interrupted) return;
-    if (peers_.revoke(infos_[own()].epoch)) return;
+    if (peers_.revoke(infos_[own()].key)) return;
     log_warn("rank %d ends an operation while another rank may still work in its device memory",
              peers_.rank());
   }
@@ -57,7 +57,7 @@ class ipc_operation {
   task<bool> begin() {
     co_await exchange(0, bytes_of(infos_[own()]), bytes_of(infos_[0]).data);
     bool can_run = true;
-    for (const peer_info& info : infos_) can_run &= info.epoch != 0;
+    for (const peer_info& info : infos_) can_run &= info.key != 0;
     if (can_run) {
       std::vector<access> accesses(infos_.size(), access::none);
       accesses[own()] = map_peers(false);
@@ -74,13 +74,13 @@ class ipc_operation {
       if (!can_run && accesses[own()] == worst(accesses))
         peers_.log_refusal(net_.record(), refused_rank_, refusal_);
     }
-    if (!can_run) close_epoch();
+    if (!can_run) close_key();
     co_return can_run;
   }
 
   /// Ends the operation without doing its work. After `begin` has returned true, either all ranks
   /// call `decline`, or no rank calls it.
-  void decline() { close_epoch(); }
+  void decline() { close_key(); }
   /// If this rank is a worker, calls `work(*this)`, which enqueues the work. Completes when all
   /// workers have done their work.
   template <class Work>
@@ -99,7 +99,7 @@ class ipc_operation {
       try {
         {
           const on_device guard(peers_.work_stream().device());
-          work(*this);
+          work(*this);  // Model step: work
         }
         co_await peers_.work_stream().reached();
       } catch (const error& thrown) {
@@ -115,18 +115,15 @@ class ipc_operation {
     // counts to 0. They must then not be decremented again.
     if (quiesce_count == peers_.quiesce_count()) leave_all_guards();
     if (is_open) co_return;
-    // A peer has closed its epoch, because the operation has failed on that peer. The peer will
-    // revoke the operation, but only after all ranks have stopped accessing the peer's memory. This
-    // rank waits for the revocation: it receives a message that no rank sends, and the revocation
-    // aborts the receive.
-    const int next = (net_.rank() + 1) % net_.size();
-    co_await net_.lane(unused_lane).recv(next, mutable_bytes());
+    // A peer has closed its key, because the operation has failed on that peer. The peer will
+    // revoke the operation, but only after all ranks have stopped accessing the peer's memory.
+    co_await exposure_protocol::await_revocation(net_, (net_.rank() + 1) % net_.size());
   }
   /// Waits until all ranks have done their work. Must be called after this rank has done its own
   /// work.
   task<> end() {
     co_await exchange(2, const_bytes(), nullptr);
-    close_epoch();
+    close_key();
   }
 
   const Channel& net() const { return net_; }
@@ -190,13 +187,11 @@ class ipc_operation {
     net_.record().bytes_in_place += size;
   }
 
-  task<> exchange(int lane, const_bytes local, std::byte* all) {
-    const std::uint64_t before = net_.record().bytes;
-    co_await multi_send_recv::exchange_with_all(net_.lane(lane), local, all);
-    net_.record().bytes_in_place += net_.record().bytes - before;  // not counted as copied data
+  auto exchange(int lane, const_bytes local, std::byte* all) {
+    return exposure_protocol::exchange_with_all(net_.lane(lane), local, all);
   }
 
-  task<> exchange_access(int lane, std::vector<access>& accesses) {
+  auto exchange_access(int lane, std::vector<access>& accesses) {
     auto* const all = reinterpret_cast<std::byte*>(accesses.data());
     return exchange(lane, const_bytes(all + own(), sizeof(access)), all);
   }
@@ -222,7 +217,7 @@ class ipc_operation {
   }
 
   /// Maps the memory of other ranks that this rank needs. Every rank needs the guards
-  /// (access_guard.hpp) of all workers, because the workers' streams write their progress to these
+  /// (guard_page.hpp) of all workers, because the workers' streams write their progress to these
   /// guards. A worker also needs the guards and buffers of all other ranks. `is_sent` says whether
   /// the peers have already sent the file descriptors that this rank needs. If the result is not
   /// `access::full`, this function sets `refusal_` to the reason.
@@ -263,23 +258,23 @@ class ipc_operation {
   }
 
   bool enter() {
-    for_each_peer([&](int rank, int) {
-      guards_[index(rank)]->enter(peers_.rank(), peers_.process(), peers_.work_stream().ref(),
-                                  peers_.work_stream().next_value());
+    stream& queue = peers_.work_stream();
+    const stream_access own_access{
+        .process = peers_.process(), .stream = queue.ref(), .end_value = queue.next_value()};
+    for_each_peer(
+        [&](int rank, int) { guards_[index(rank)]->describe(peers_.rank(), own_access); });
+    return guard_view::enter_all([&](auto action) {
+      for_each_peer([&](int rank, int) {
+        action(guards_[index(rank)]->guard(peers_.rank()), infos_[index(rank)].key);
+      });
     });
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    bool all_open = true;
-    for_each_peer([&](int rank, int) {
-      all_open &= guards_[index(rank)]->is_open(infos_[index(rank)].epoch);
-    });
-    return all_open;
   }
   void leave_all_guards() {
     const std::uint32_t end_value = peers_.work_stream().next_value() - 1;
     for_each_peer([&](int rank, int) { guards_[index(rank)]->leave(peers_.rank(), end_value); });
   }
-  void close_epoch() {
-    if (infos_[own()].epoch != 0) peers_.own_guard().close(std::exchange(infos_[own()].epoch, 0));
+  void close_key() {
+    if (infos_[own()].key != 0) peers_.own_guard().close_key(std::exchange(infos_[own()].key, 0));
   }
 
   Channel net_;
@@ -287,7 +282,7 @@ class ipc_operation {
   std::vector<peer_info> infos_;
   std::vector<std::byte*> in_;
   std::vector<std::byte*> out_;
-  std::vector<access_guard_view*> guards_;
+  std::vector<guard_page_view*> guards_;
   std::vector<mapped_memory::mapping*> mappings_;
   refusal refusal_;  // the reason why this rank cannot map what it needs
   int refused_rank_ = 0;

@@ -3,13 +3,13 @@
 #pragma once
 
 // ipc_peers: the state that one rank needs to access the device memory of other ranks on its
-// machine, and to let these ranks access its own device memory. The rank permits access only during
-// epochs, which it opens and closes. The rank's access guard (see access_guard.hpp) records which
-// ranks access the memory.
+// machine, and to let these ranks access its own device memory. The rank permits access by remote keys,
+// which it opens and closes. The rank's guard page (see guard_page.hpp) records which ranks access the
+// memory.
 
 #include <colls/base/log.hpp>
-#include <colls/cuda/access_guard.hpp>
 #include <colls/cuda/fd_mailbox.hpp>
+#include <colls/cuda/guard_page.hpp>
 #include <colls/cuda/ipc_memory.hpp>
 #include <colls/cuda/stream.hpp>
 
@@ -37,7 +37,7 @@ struct peer_info {
   std::int64_t node = -1;         // the NUMA node of the rank's GPU, or -1 if unknown
   std::int64_t links_differ = 0;  // 1 if links to other GPUs differ in performance
   ring_use ring = ring_use::never;
-  std::uint64_t epoch = 0;  // the epoch of the exposed buffers, or 0 if nothing is exposed
+  remote_key key = 0;  // the key of the exposed buffers, or 0 if nothing is exposed
   guard_address guard;
   std::uint64_t mailbox = 0;  // the name of the rank's mailbox for descriptors, or 0 if it has none
   remote_buffer in;
@@ -79,25 +79,26 @@ class ipc_peers {
   /// Returns the stream that does the work of every `ipc_operation` of this rank. This stream waits
   /// for no other stream.
   stream& work_stream() { return work_stream_; }
-  cuda::access_guard& own_guard() { return guard_; }
-  /// Closes the epoch of an operation that did not complete. Then waits until no peer accesses the
+  guard_page& own_guard() { return guard_; }
+  /// Closes the key of an operation that did not complete. Then waits until no peer accesses the
   /// memory that the operation exposed. A peer that has already enqueued its accesses on a stream
   /// need not do anything more, because the GPU completes the work of the stream in any case.
   /// Returns false if a peer may still access the memory, for example because the peer's process is
   /// stopped.
-  bool revoke(std::uint64_t epoch) {
+  bool revoke(remote_key key) {
     const auto has_reached = [this](int rank, std::uint32_t value) {
       const auto found = guards_.find(rank);
       return found != guards_.end() && found->second &&
              progress_counter{found->second.progress()}.has_reached(value);
     };
-    return guard_.revoke(epoch, access_guard::wait_policy::while_alive, has_reached);
+    return guard_.revoke(key, guard_page::wait_policy::while_alive, has_reached);
   }
   /// Waits until this rank's accesses to the memory of its peers are done, and then leaves the
   /// guards of all peers.
   void quiesce() {
-    (void)api::synchronize(work_stream_.ref());
-    for (auto& [rank, theirs] : guards_) theirs.leave_all(rank_);
+    (void)api::synchronize(work_stream_.ref());  // Model step: quiesce_waits
+    // Model step: quiesce_leaves
+    for (auto& [rank, theirs] : guards_) theirs.leave_entirely(rank_);
     ++quiesce_count_;
   }
   /// Returns how often `quiesce` has been called. An operation reads this number before it enters
@@ -118,13 +119,13 @@ class ipc_peers {
     info.mailbox = mailbox_.name();
     return info;
   }
-  /// Opens an exposure epoch for the buffers `in` and `out`. Returns a description of this rank
-  /// that contains the epoch and the buffers. If no epoch can be opened, the description contains
-  /// no buffers and its epoch is 0.
+  /// Opens a key for the buffers `in` and `out`. Returns a description of this rank that contains the
+  /// key and the buffers. If no key can be opened, the description contains no buffers and its key
+  /// is 0.
   peer_info expose(const_bytes in, const_bytes out) {
     peer_info info = self_info();
-    info.epoch = guard_.open();
-    if (info.epoch == 0) return info;
+    info.key = guard_.open_key();
+    if (info.key == 0) return info;
     info.guard = guard_.address();
     info.in = handles_.describe(in);
     info.out = handles_.describe(out);
@@ -135,9 +136,9 @@ class ipc_peers {
 
   /// Returns this process's mapping of the guard of `rank`, or null if this process cannot map that
   /// guard. `peer` is the description that `rank` has sent.
-  access_guard_view* guard_of(int rank, const peer_info& peer) {
-    access_guard_view& view = guards_[rank];
-    if (!view.refers_to(peer.guard)) view = access_guard_view(peer.guard, ranks_);
+  guard_page_view* guard_of(int rank, const peer_info& peer) {
+    guard_page_view& view = guards_[rank];
+    if (!view.refers_to(peer.guard)) view = guard_page_view(peer.guard, ranks_);
     return view ? &view : nullptr;
   }
 
@@ -268,7 +269,7 @@ class ipc_peers {
       first = rank;
     }
   }
-  static host_registration register_page(int device, const cuda::access_guard& guard) {
+  static host_registration register_page(int device, const guard_page& guard) {
     const on_device device_guard(device);
     return host_registration(guard.memory());
   }
@@ -279,10 +280,10 @@ class ipc_peers {
   api::device_id gpu_;
   int node_ = -1;
   bool links_differ_ = false;
-  cuda::access_guard guard_;
+  guard_page guard_;
   host_registration guard_registration_;  // registers the page to which `work_stream_` writes
   cuda::fd_mailbox mailbox_;
-  std::map<int, access_guard_view> guards_;
+  std::map<int, guard_page_view> guards_;
   std::map<int, api::status> peer_access_;  // for each device, the result of enabling access
   handle_cache handles_;
   std::uint64_t quiesce_count_ = 0;

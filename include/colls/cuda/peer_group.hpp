@@ -6,6 +6,7 @@
 // (see one_shot.cuh). Each rank must have a GPU of its own. With a peer group, an all_reduce of a
 // short vector usually takes one kernel launch, and no message has to arrive before the launch.
 
+#include <colls/algorithm/exposure_protocol.hpp>
 #include <colls/algorithm/multi_send_recv.hpp>
 #include <colls/cuda/async_mutex.hpp>
 #include <colls/cuda/ipc_peers.hpp>
@@ -16,7 +17,7 @@
 
 namespace colls::cuda {
 
-static_assert(guard_page::operation_slots == peer_buffers::slots);
+static_assert(guard_header::operation_slots == peer_buffers::slots);
 
 /// The message that each rank sends to all others while the peer group is set up.
 struct peer_group_info {
@@ -118,7 +119,7 @@ class peer_group {
     }
     co_await exchange(net.lane(4), own(), infos_.data());
     bool all_exposed = true;
-    for (const peer_group_info& info : infos_) all_exposed &= info.peer.epoch != 0;
+    for (const peer_group_info& info : infos_) all_exposed &= info.peer.key != 0;
     std::vector<char> mapped(infos_.size(), 0);
     bool can_use = all_exposed;
     if (can_use) {
@@ -130,20 +131,19 @@ class peer_group {
     if (!can_use) release();
   }
 
-  /// Enters the guards (see access_guard.hpp) of all peers. This tells the peers that the stream
+  /// Enters the guards (see guard_page.hpp) of all peers. This tells the peers that the stream
   /// `queue` may access their buffers. Must be called before the first kernel launch of the
   /// all_reduce. Returns false if a peer no longer exposes its buffers. The caller must call
   /// `leave` afterwards, even if this function has returned false.
   bool enter(std::uint64_t sequence, stream_ref queue) {
-    for_each_peer([&](int rank) {
-      guards_[index(rank)].enter(slot_index(rank_, sequence), peers_.process(), queue, 0, sequence);
+    const int slot = slot_index(rank_, sequence);
+    const stream_access access{.process = peers_.process(), .stream = queue, .operation = sequence};
+    for_each_peer([&](int rank) { guards_[index(rank)].describe(slot, access); });
+    return guard_view::enter_all([&](auto action) {
+      for_each_peer([&](int rank) {
+        action(guards_[index(rank)].guard(slot), infos_[index(rank)].peer.key);
+      });
     });
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    bool all_open = true;
-    for_each_peer([&](int rank) {
-      all_open &= guards_[index(rank)].is_open(infos_[index(rank)].peer.epoch);
-    });
-    return all_open;
   }
   /// Leaves the guards of all peers. This tells the peers that the all_reduce no longer accesses
   /// their buffers. Must be called only when the stream has done all its work for this all_reduce.
@@ -161,8 +161,8 @@ class peer_group {
   bool can_retry(std::uint64_t sequence) {
     bool can_all = true;
     for_each_peer([&](int rank) {
-      const access_guard_view& peer = guards_[index(rank)];
-      can_all &= peer.is_open(infos_[index(rank)].peer.epoch) || peer.has_finished(sequence);
+      const guard_page_view& peer = guards_[index(rank)];
+      can_all &= peer.is_open(infos_[index(rank)].peer.key) || peer.has_finished(sequence);
     });
     return can_all;
   }
@@ -209,11 +209,9 @@ class peer_group {
     }
   }
   template <channel Channel, class Message>
-  static task<> exchange(Channel net, const Message& local, Message* all) {
-    const std::uint64_t before = net.record().bytes;
+  static auto exchange(Channel net, const Message& local, Message* all) {
     const const_bytes bytes(reinterpret_cast<const std::byte*>(&local), sizeof(Message));
-    co_await multi_send_recv::exchange_with_all(net, bytes, reinterpret_cast<std::byte*>(all));
-    net.record().bytes_in_place += net.record().bytes - before;
+    return exposure_protocol::exchange_with_all(net, bytes, reinterpret_cast<std::byte*>(all));
   }
 
   bool have_distinct_gpus() const {
@@ -230,8 +228,8 @@ class peer_group {
     } catch (const error&) {
       return false;
     }
-    guard_ = std::make_unique<access_guard>(slot_index(static_cast<int>(infos_.size()), 0),
-                                            peers_.process());
+    guard_ = std::make_unique<guard_page>(slot_index(static_cast<int>(infos_.size()), 0),
+                                          peers_.process());
     return true;
   }
   /// Allows the peers to access this rank's buffers, and stores a description of the buffers in
@@ -240,8 +238,8 @@ class peer_group {
   /// that the descriptor has arrived too.
   void expose_buffers() {
     const on_device guard(peers_.work_stream().device());
-    own().peer.epoch = guard_->open();
-    if (own().peer.epoch == 0) return;
+    own().peer.key = guard_->open_key();
+    if (own().peer.key == 0) return;
     own().peer.guard = guard_->address();
     own().peer.in = peers_.describe({own_buffers_.memory.get(), peer_buffers::bytes});
     buffers_[index(rank_)] = own_buffers_.memory.get();
@@ -253,8 +251,8 @@ class peer_group {
     mappings_.clear();
     if (own_buffers_.memory == nullptr) return;
     if (is_clearing_) (void)api::synchronize(peers_.work_stream().ref());
-    const std::uint64_t epoch = own().peer.epoch;
-    if (epoch == 0 || guard_->revoke(epoch, access_guard::wait_policy::one_second)) {
+    const remote_key key = own().peer.key;
+    if (key == 0 || guard_->revoke(key, guard_page::wait_policy::one_second)) {
       pool_.give(std::move(own_buffers_));
     } else {
       log_warn("rank %d leaves memory to a rank that may still write there", peers_.rank());
@@ -278,7 +276,7 @@ class peer_group {
     bool all_mapped = true;
     for_each_peer([&](int rank) {
       const peer_info& peer = infos_[index(rank)].peer;
-      guards_[index(rank)] = access_guard_view(peer.guard, slots);
+      guards_[index(rank)] = guard_page_view(peer.guard, slots);
       refusal refused;  // not logged here, because `ipc_operation` logs it
       buffers_[index(rank)] = peers_.map_buffer(peer, peer.in, true, mappings_, refused);
       all_mapped &= guards_[index(rank)] && buffers_[index(rank)] != nullptr;
@@ -292,12 +290,12 @@ class peer_group {
   int rank_;
   state state_ = state::unknown;
   std::vector<peer_group_info> infos_;
-  std::vector<access_guard_view> guards_;
+  std::vector<guard_page_view> guards_;
   std::vector<std::byte*> buffers_;
   std::vector<mapped_memory::mapping*> mappings_;
   own_buffers own_buffers_;
   bool is_clearing_ = false;
-  std::unique_ptr<access_guard> guard_;
+  std::unique_ptr<guard_page> guard_;
   std::uint64_t last_sequence_ = 0;
   async_mutex setup_mutex_;
   std::array<async_mutex, peer_buffers::slots> slot_mutexes_;
@@ -375,13 +373,11 @@ class one_shot_call {
       return multi_send_recv::exchange_with_all(net_.lane(lane), const_bytes(), nullptr);
     };
     if (!is_open) {
-      // The operation has failed on a peer, which will revoke the operation. This rank waits for
-      // the revocation in two exchanges. The first exchange may complete, because the peer may have
-      // sent its message before the failure. The second exchange cannot complete, because the peer
-      // sends nothing on `unused_lane`.
+      // The operation has failed on a peer, which will revoke the operation. The exchange may still
+      // complete, because the peer may have sent its message before the failure.
       leave();
       co_await exchange(6);
-      co_await exchange(unused_lane);
+      co_await exposure_protocol::await_revocation(net_, (net_.rank() + 1) % net_.size());
     }
     co_await when_all(attempt(op, in, out, is_two_shot), exchange(6));
     while (group_.has_timed_out(sequence_)) {

@@ -247,6 +247,7 @@ class stream::wait_operation : polled_condition {
     int before = device_;
     (void)api::current_device(before);
     (void)api::use_device(device_);
+    // Model step: write_progress
     status_ = progress_.written_by_host ? api::not_supported
                                         : api::write(progress_.word, target_, queue_);
     if (status_ == api::not_supported) {

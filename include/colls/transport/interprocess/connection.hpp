@@ -311,8 +311,9 @@ class connection final : public engine::watcher {
   bool arm() {
     if (!is_open()) return true;
     const bool nothing_arrived = ring_->request_wake();
+    // Model step: request_room_check
     const bool nothing_written = is_idle() || !write_frames(*ring_, send_queue_);
-    wake_peer();
+    wake_peer();  // Model step: request_wakes_peer
     return nothing_arrived && nothing_written;
   }
   void disarm() { ring_->cancel_wake(); }

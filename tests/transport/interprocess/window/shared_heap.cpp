@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <colls/transport/interprocess/window/shared_heap.hpp>
 
-#include "../../../support/paired_threads.hpp"
-
 #include <doctest/doctest.h>
 
 #include <sys/resource.h>
@@ -49,6 +47,10 @@ constexpr int peer = 3;
 struct ends {
   shared_heap heap;
   shared_heap_view view;
+
+  bool enter(remote_key key) const {
+    return guard_view::enter_all([&](auto action) { action(view.guard(), key); });
+  }
 
   ends() {
     REQUIRE(!heap.make(ranks));
@@ -136,64 +138,6 @@ TEST_CASE("blocks of any length begin at a multiple of every page size") {
     REQUIRE(both.heap.relocate(block));
     CHECK(both.heap.locate({block, size}) % 65536 == 0);
   }
-}
-
-TEST_CASE("a revoked key lets no peer in, and the heap knows which peers are inside") {
-  ends both;
-  const remote_key key = both.heap.open_key();
-  REQUIRE(key != 0);
-  both.view.enter();
-  CHECK(both.view.is_open(key));
-  CHECK(both.heap.is_inside(peer));
-  CHECK(!both.heap.is_inside(peer - 1));
-  both.heap.revoke_key(key);
-  CHECK(both.heap.is_inside(peer));
-  both.view.leave();
-  CHECK(!both.heap.is_inside(peer));
-  both.view.enter();
-  CHECK(!both.view.is_open(key));
-  both.view.leave();
-}
-
-TEST_CASE("if a peer enters while the owner revokes, one of them sees the other") {
-  // Each side stores and then loads what the other side stores. Without a fence between the two,
-  // the processor may load first, on both sides.
-  ends both;
-  remote_key key = both.heap.open_key();
-  bool is_seen = false;
-  bool has_entered = false;
-  std::uint64_t unseen = 0;
-  paired_threads().run(
-      100'000,
-      [&](std::uint64_t) {
-        both.heap.revoke_key(key);
-        is_seen = both.heap.is_inside(peer);
-      },
-      [&](std::uint64_t) {
-        both.view.enter();
-        std::atomic_thread_fence(std::memory_order_seq_cst);
-        has_entered = both.view.is_open(key);
-      },
-      [&](std::uint64_t) {
-        unseen += has_entered && !is_seen;
-        both.view.leave();
-        key = both.heap.open_key();
-      });
-  CHECK(unseen == 0);
-}
-
-TEST_CASE("no key is opened twice, and their number is limited") {
-  ends both;
-  std::vector<remote_key> all;
-  while (const remote_key next = both.heap.open_key()) all.push_back(next);
-  CHECK(all.size() == max_remote_keys);
-  both.heap.close_key(all[7]);
-  const remote_key again = both.heap.open_key();
-  CHECK(again != 0);
-  CHECK(again != all[7]);
-  CHECK(!both.view.is_open(all[7]));
-  CHECK(both.view.is_open(again));
-  CHECK(both.view.is_open(all[8]));
 }
 
 TEST_CASE("a peer that stays inside a relocated block writes to pages that are not reused") {
@@ -285,33 +229,33 @@ TEST_CASE("a forked child does not change the heap that its parent shares") {
   ends both;
   std::byte* const block = both.heap.allocate(8192);
   block[5000] = std::byte{4};
-  const remote_key key = both.heap.open_key();
+  const remote_key key = both.heap.guard().open_key();
   CHECK(both.heap.is_creator_process());
   const pid_t child = ::fork();
   if (child == 0) {
     const bool is_forked = !both.heap.is_creator_process() && both.heap.allocate(8192) == nullptr;
     both.heap.free(block);
-    both.heap.close_key(key);
-    while (both.heap.open_key() != 0) {
+    both.heap.guard().close_key(key);
+    while (both.heap.guard().open_key() != 0) {
     }
-    both.view.enter();
+    (void)both.enter(key);
     shared_heap child_heap;
     const bool has_heap = !child_heap.make(ranks) && child_heap.is_creator_process() &&
                           child_heap.allocate(1) != nullptr;
-    ::_exit(is_forked && has_heap && !both.view.is_open(key) ? 0 : 1);
+    ::_exit(is_forked && has_heap && !both.view.guard().is_open(key) ? 0 : 1);
   }
   int status = -1;
   CHECK(::waitpid(child, &status, 0) == child);
   CHECK(status == 0);
   CHECK(block[5000] == std::byte{4});
-  CHECK(both.view.is_open(key));
-  CHECK(!both.heap.is_inside(peer));
-  CHECK(both.heap.open_key() != 0);
+  CHECK(both.view.guard().is_open(key));
+  CHECK(!both.heap.guard().is_inside(peer));
+  CHECK(both.heap.guard().open_key() != 0);
 }
 
 TEST_CASE("a forked child that has no memory for its own pages cannot touch its parent's heap") {
   ends both;
-  const remote_key key = both.heap.open_key();
+  const remote_key key = both.heap.guard().open_key();
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_AS, &before) == 0);
   const rlimit none{4096, before.rlim_max};
@@ -319,8 +263,8 @@ TEST_CASE("a forked child that has no memory for its own pages cannot touch its 
   const pid_t child = ::fork();
   if (child == 0) {
     ::signal(SIGSEGV, [](int) { ::_exit(7); });
-    both.view.enter();
-    both.heap.close_key(key);
+    (void)both.enter(key);
+    both.heap.guard().close_key(key);
     ::_exit(0);
   }
   REQUIRE(::setrlimit(RLIMIT_AS, &before) == 0);
@@ -328,8 +272,8 @@ TEST_CASE("a forked child that has no memory for its own pages cannot touch its 
   int status = -1;
   CHECK(::waitpid(child, &status, 0) == child);
   CHECK(WEXITSTATUS(status) == 7);
-  CHECK(!both.heap.is_inside(peer));
-  CHECK(both.view.is_open(key));
+  CHECK(!both.heap.guard().is_inside(peer));
+  CHECK(both.view.guard().is_open(key));
 }
 
 TEST_CASE("no core dump touches all the addresses of a peer's shared heap") {

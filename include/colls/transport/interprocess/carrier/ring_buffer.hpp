@@ -11,6 +11,11 @@
 // the writer writes the slots, and only the reader writes the cache line that contains its
 // progress. If checksums are enabled, each slot contains a checksum of the slot and of its payload
 // bytes in the ring.
+//
+// Before a rank sleeps, it sets a flag and then looks once more for what it waits for. After its peer
+// has written or released something, the peer looks at the flag. A fence on each side, between the
+// store and the load, ensures that one of the two sees what the other has stored. The model
+// tests/model/ring_buffer.pml has steps with the names that the comments below give them.
 
 #include <colls/base/cache_lines.hpp>
 #include <colls/os/crc32c.hpp>
@@ -169,7 +174,8 @@ class ring_buffer {
   /// Returns whether a slot is free.
   bool has_slot() {
     if (slots_written_ - slots_done_ < slots) return true;
-    slots_done_ = out().reader.slots_done.load(std::memory_order_acquire);
+    slots_done_ =
+        out().reader.slots_done.load(std::memory_order_acquire);  // Model step: read_progress
     return slots_written_ - slots_done_ < slots;
   }
 
@@ -187,7 +193,7 @@ class ring_buffer {
     } else {
       next.piece = static_cast<std::uint32_t>(size);
       std::byte* const dest = bytes_[0].data() + bytes_written_ % ring_bytes_;
-      if (size != 0) std::memcpy(dest, data, size);
+      if (size != 0) std::memcpy(dest, data, size);  // Model step: write_payload
       piece = dest;
       bytes_written_ += size;
       prefetched_ = std::max(prefetched_, bytes_written_ / 64 * 64);
@@ -199,6 +205,7 @@ class ring_buffer {
       const std::uint32_t sum = checksum_of(next, slots_written_, next.piece, piece);
       std::memcpy(next.data + checksum_offset, &sum, sizeof sum);
     }
+    // Model step: write_number
     next.number.store(static_cast<std::uint32_t>(slots_written_), std::memory_order_release);
     progressed_ = true;
   }
@@ -216,7 +223,7 @@ class ring_buffer {
   /// Returns the next slot to read, or null if the peer has not written it yet.
   const slot* front() const {
     const slot& next = in().all[slots_read_ % slots];
-    return next.number.load(std::memory_order_acquire) ==
+    return next.number.load(std::memory_order_acquire) ==  // Model step: front_number
                    static_cast<std::uint32_t>(slots_read_ + 1)
                ? &next
                : nullptr;
@@ -250,6 +257,8 @@ class ring_buffer {
     ++slots_read_;
     return true;
   }
+  // Model step: front_payload reads what lies at `data()` before `take` releases it.
+
   /// Returns the number of readable bytes, which begin at `data()`. These are the payload bytes of
   /// the removed slots, except those that this rank has released by `take`.
   std::size_t readable() const { return readable_; }
@@ -275,21 +284,23 @@ class ring_buffer {
   /// Asks the peer to wake this process the next time that the peer writes a frame or releases
   /// space. Returns false if a slot is ready to be read. In that case, this process must not sleep.
   bool request_wake() {
-    in().sleeper.asleep.store(1, std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    return front() == nullptr;
+    in().sleeper.asleep.store(1, std::memory_order_relaxed);  // Model step: request_flag
+    std::atomic_thread_fence(std::memory_order_seq_cst);      // Model step: request_fence
+    return front() == nullptr;                                // Model step: request_front_check
   }
   /// Withdraws the request that `request_wake` made.
-  void cancel_wake() { in().sleeper.asleep.store(0, std::memory_order_relaxed); }
+  void cancel_wake() {
+    in().sleeper.asleep.store(0, std::memory_order_relaxed);  // Model step: cancel_flag
+  }
   /// Returns true if the peer has asked to be woken and this rank has written a frame or released
   /// space since the previous call of this function. In that case, removes the peer's request. The
   /// caller must then wake the peer.
   bool take_wake_request() {
     if (!std::exchange(progressed_, false)) return false;
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // Model step: wake_fence
     std::atomic<std::uint32_t>& asleep = out().sleeper.asleep;
-    return asleep.load(std::memory_order_relaxed) != 0 &&
-           asleep.exchange(0, std::memory_order_relaxed) != 0;
+    return asleep.load(std::memory_order_relaxed) != 0 &&       // Model step: wake_check
+           asleep.exchange(0, std::memory_order_relaxed) != 0;  // Model step: wake_exchange
   }
 
  private:
@@ -331,7 +342,8 @@ class ring_buffer {
     reader_line& line = in().reader;
     slots_published_ = slots_read_;
     bytes_published_ = bytes_read_;
-    line.slots_done.store(slots_published_, std::memory_order_release);
+    line.slots_done.store(slots_published_,
+                          std::memory_order_release);  // Model step: publish_progress
     line.bytes_done.store(bytes_published_, std::memory_order_release);
     progressed_ = true;
   }

@@ -5,12 +5,11 @@
 // shared_heap: memory of one rank that its peers may read and write during an operation. This rank
 // is the owner of the heap.
 //
-// An operation that exposes its buffers opens a remote key in the heap of its rank. The heap has
-// one cache line for each peer. Before a peer accesses the buffers, it sets a mark in its cache
-// line and then checks that the key is still open. While the mark is set, the peer is said to be
-// inside the heap. The peer removes the mark after a bounded amount of work. To end all access, the
-// owner revokes the key and then waits until no peer is inside the heap.
+// The heap begins with an access guard (see os/access_guard.hpp), by which the owner ends the access
+// of its peers. A peer stays inside the heap for a bounded amount of work. If the process of a peer
+// is stopped there, the owner moves the memory to other pages.
 
+#include <colls/os/access_guard.hpp>
 #include <colls/os/cross_memory_attach.hpp>
 #include <colls/os/fork_guard.hpp>
 #include <colls/os/shared_memory.hpp>
@@ -31,30 +30,19 @@ namespace colls::shm {
 /// outside the heap, and peers may read it through the kernel (CMA, cross-memory attach).
 using heap_offset = std::uint64_t;
 inline constexpr heap_offset private_memory = heap_offset{1} << 63;
-/// A key that permits peers to access the memory that one operation exposes. The permission ends
-/// when the owner closes the key. The value 0 means no key.
-using remote_key = std::uint64_t;
 
 /// The size, in bytes, of the address range of a heap. The heap allocates a page of this range only
 /// when it needs the page.
 inline constexpr std::size_t shared_heap_bytes = std::size_t{1} << 36;
-inline constexpr std::size_t max_remote_keys = 256;
-
-struct alignas(64) heap_line {
-  std::atomic<std::uint64_t> word;
-};
 
 /// Returns the index of the cache line that holds the address at which the owner has mapped the
-/// heap. The header of a heap has the following parts, in this order: one cache line for each rank
-/// of the world, one cache line for each remote key, the line with the address, a line with a
-/// nonce, and a sample. The nonce lets a peer check that it reads the memory of the owner's process
-/// and not of another process. A peer reads the sample to measure how fast it can read the memory
-/// of the owner.
-constexpr std::size_t owner_line(int ranks) {
-  return static_cast<std::size_t>(ranks) + max_remote_keys;
-}
+/// heap. The header of a heap has the following parts, in this order: the lines of the access guard,
+/// which has a slot for each rank of the world, the line with the address, a line with a nonce, and
+/// a sample. The nonce lets a peer check that it reads the memory of the owner's process and not of
+/// another process. A peer reads the sample to measure how fast it can read the memory of the owner.
+constexpr std::size_t owner_line(int ranks) { return guard_lines(ranks); }
 constexpr std::size_t sample_offset(int ranks) {
-  return round_up_to_pages((owner_line(ranks) + 2) * sizeof(heap_line));
+  return round_up_to_pages((owner_line(ranks) + 2) * sizeof(shared_line));
 }
 inline constexpr std::size_t sample_bytes = 64 * 1024;
 static_assert(sample_bytes % max_page_size == 0 && shared_heap_bytes % max_page_size == 0);
@@ -76,6 +64,7 @@ class shared_heap {
     if (const std::error_code ec = memory_.fill(0, head)) return ec;
     if (const std::error_code ec = lines_.map(memory_, 0, head)) return ec;
     if (const auto ec = detail::fork_guard::add(lines_.data(), head)) return ec;
+    guard_ = access_guard(reinterpret_cast<shared_line*>(lines_.data()), ranks);
     std::uint64_t nonce = 0;
     if (::getrandom(&nonce, sizeof nonce, 0) != sizeof nonce) return detail::last_error();
     line(owner_line(ranks))
@@ -131,36 +120,8 @@ class shared_heap {
     return found != blocks_.begin() && found == blocks_.upper_bound(other);
   }
 
-  /// Opens a remote key and returns it. Returns 0 if no key is free.
-  remote_key open_key() {
-    for (std::size_t i = 0; i < max_remote_keys; ++i) {
-      const std::size_t slot = (next_ + i) % max_remote_keys;
-      std::atomic<std::uint64_t>& word = line(static_cast<std::size_t>(ranks_) + slot);
-      if (word.load(std::memory_order_relaxed) != 0) continue;
-      next_ = slot + 1;
-      const remote_key key = ++opened_ * max_remote_keys + slot;
-      word.store(key, std::memory_order_release);
-      return key;
-    }
-    return 0;
-  }
-  /// Closes a key. Called when all peers have reported that they no longer access the memory that
-  /// the key exposes.
-  void close_key(remote_key key) {
-    line(static_cast<std::size_t>(ranks_) + key % max_remote_keys)
-        .store(0, std::memory_order_release);
-  }
-  /// Closes a key that peers may still be using. After this call, only a peer that is already
-  /// inside the heap can still access the memory that the key exposes.
-  void revoke_key(remote_key key) {
-    close_key(key);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-  }
-  /// Returns whether the peer `rank` has marked itself as being inside the heap. The mark does not
-  /// tell which key the peer uses.
-  bool is_inside(int rank) {
-    return line(static_cast<std::size_t>(rank)).load(std::memory_order_acquire) != 0;
-  }
+  /// Returns the guard of this heap. The slot of a peer is its rank.
+  access_guard& guard() { return guard_; }
 
   /// Moves the block that contains `data` to another offset in the heap. The contents of the block
   /// and its address in this process stay the same. If the process of a peer was stopped inside the
@@ -188,7 +149,7 @@ class shared_heap {
   };
 
   std::atomic<std::uint64_t>& line(std::size_t i) {
-    return reinterpret_cast<heap_line*>(lines_.data())[i].word;
+    return reinterpret_cast<shared_line*>(lines_.data())[i].word;
   }
 
   // Returns the offset of the first gap of at least `size` bytes, or 0 if there is none.
@@ -252,13 +213,14 @@ class shared_heap {
   unsigned forks_ = detail::fork_guard::forks();
   std::map<const std::byte*, block> blocks_;
   std::map<heap_offset, std::size_t> used_;  // used ranges and the old ranges of relocated blocks
-  std::uint64_t opened_ = 0;
-  std::size_t next_ = 0;
+  access_guard guard_;
 };
 
 /// The heap of a peer, mapped into this process.
 class shared_heap_view {
  public:
+  using guard_view = shm::guard_view;
+
   shared_heap_view() = default;
   shared_heap_view(const shared_heap_view&) = delete;
   shared_heap_view& operator=(const shared_heap_view&) = delete;
@@ -269,9 +231,9 @@ class shared_heap_view {
   /// heap.
   std::error_code map(const segment& memory, int ranks, int rank) {
     ranks_ = ranks;
-    rank_line_ = static_cast<std::size_t>(rank);
     if (memory.size() != shared_heap_bytes) return make_error_code(errc::protocol_error);
     if (const std::error_code ec = pages_.map_lazily(memory, shared_heap_bytes)) return ec;
+    guard_ = guard_view(reinterpret_cast<shared_line*>(pages_.data()), ranks, rank);
     return detail::fork_guard::add(pages_.data(), shared_heap_bytes);
   }
 
@@ -285,24 +247,15 @@ class shared_heap_view {
     return pages_.data() + offset;
   }
 
-  /// Marks this rank as being inside the peer's heap. Before this rank accesses the heap, it must
-  /// call `enter`, issue a sequentially consistent fence, and check `is_open`, in this order.
-  void enter() { line(rank_line_).store(1, std::memory_order_relaxed); }
-  /// Returns whether the remote key `key` of the peer is still open.
-  bool is_open(remote_key key) const {
-    return line(static_cast<std::size_t>(ranks_) + key % max_remote_keys)
-               .load(std::memory_order_acquire) == key;
-  }
-  /// Clears the mark that `enter` has set. Must be called after this rank's last access to the
-  /// memory of the peer.
-  void leave() { line(rank_line_).store(0, std::memory_order_release); }
+  /// Returns this rank's view of the guard of the peer's heap.
+  const guard_view& guard() const { return guard_; }
 
   /// Enables `read` to read private memory of the process with the id `owner`. Returns an error if
   /// that memory cannot be read, or if that process did not create this heap.
   std::error_code attach_owner(pid_t owner) {
     const std::size_t nonce_line = owner_line(ranks_) + 1;
     owner_address_ = line(nonce_line - 1).load(std::memory_order_relaxed);
-    const cross_memory_attach reader(owner, owner_address_ + nonce_line * sizeof(heap_line),
+    const cross_memory_attach reader(owner, owner_address_ + nonce_line * sizeof(shared_line),
                                      line(nonce_line).load(std::memory_order_relaxed));
     std::byte sample[8];
     if (const std::error_code ec = reader.read({sample, sizeof sample}, owner_address_)) return ec;
@@ -326,12 +279,12 @@ class shared_heap_view {
 
  private:
   std::atomic<std::uint64_t>& line(std::size_t i) const {
-    return reinterpret_cast<heap_line*>(pages_.data())[i].word;
+    return reinterpret_cast<shared_line*>(pages_.data())[i].word;
   }
 
   mapping pages_;
   int ranks_ = 0;
-  std::size_t rank_line_ = 0;
+  guard_view guard_;
   std::uint64_t owner_address_ = 0;  // the address at which the owner has mapped the heap
   cross_memory_attach reader_;
 };

@@ -85,7 +85,7 @@ class window_manager {
       std::erase(manager_.exposures_, this);
       if (key_ == 0) return;
       if (completed_) {
-        if (!key_revoked_) manager_.heap_->close_key(key_);
+        if (!key_revoked_) manager_.heap_->guard().close_key(key_);
       } else {
         manager_.end_exposure(*this);
       }
@@ -128,7 +128,7 @@ class window_manager {
     /// Returns the remote key of this exposure. Peers that access the exposed memory check that the
     /// key is open. The first call opens the key. Returns 0 if too many keys are open.
     shm::remote_key remote_key() {
-      if (key_ == 0) key_ = manager_.heap_->open_key();
+      if (key_ == 0) key_ = manager_.heap_->guard().open_key();
       return key_;
     }
     /// Completes the exposure. Must be called after all peers have reported that they no longer

@@ -120,30 +120,33 @@ COLLS_ONCE bool window_manager::is_worth_reading(std::size_t size, readers patte
 
 COLLS_ONCE void window_manager::end_exposure(const exposure& ending) noexcept {
   if (is_forked_child()) return;
-  if (!ending.key_revoked_) heap_->revoke_key(ending.key_);
+  if (!ending.key_revoked_) heap_->guard().revoke_key(ending.key_);
   if (ending.exposed_[0] == nullptr) return;  // peers only read, and check the key after reading
   const std::byte* blocks[] = {ending.exposed_[0], ending.exposed_[1]};
   time_point try_at = engine_.now() + relocation_delay;
   bool is_relocated = false;
   bool is_logged = false;
-  connections_.for_each([&](int peer, const connection& conn) {
-    while (conn.peer_maps_heap && !is_relocated && heap_->is_inside(peer) &&
-           !conn.has_peer_exited()) {
-      is_logged ? ::usleep(1000) : ::sched_yield();
-      if (engine_.now() < try_at) continue;
-      is_relocated = true;
-      for (const std::byte*& block : blocks) {
-        if (block != nullptr && relocate(block, peer)) block = nullptr;
-        is_relocated &= block == nullptr;
-      }
-      if (!is_relocated && !std::exchange(is_logged, true)) {
-        log_warn(
-            "rank %d waits until rank %d, which was stopped in memory exposed to it, goes on or "
-            "ends: that memory cannot be moved",
-            info_.rank, peer);
-      }
-      try_at = engine_.now() + relocation_delay;
+  // The result is not needed, because no call of the lambda returns `unknown`.
+  (void)heap_->guard().await_exit([&](int peer) {
+    const connection* const conn = connections_.find(peer);
+    if (is_relocated || conn == nullptr || !conn->peer_maps_heap || conn->has_peer_exited()) {
+      return shm::may_access::no;
     }
+    is_logged ? ::usleep(1000) : ::sched_yield();
+    if (engine_.now() < try_at) return shm::may_access::yes;
+    is_relocated = true;
+    for (const std::byte*& block : blocks) {
+      if (block != nullptr && relocate(block, peer)) block = nullptr;
+      is_relocated &= block == nullptr;
+    }
+    if (!is_relocated && !std::exchange(is_logged, true)) {
+      log_warn(
+          "rank %d waits until rank %d, which was stopped in memory exposed to it, goes on or "
+          "ends: that memory cannot be moved",
+          info_.rank, peer);
+    }
+    try_at = engine_.now() + relocation_delay;
+    return is_relocated ? shm::may_access::no : shm::may_access::yes;
   });
 }
 
@@ -153,7 +156,7 @@ COLLS_ONCE bool window_manager::relocate(const std::byte* block, int stopped_pee
     if (other.completed_ || other.key_revoked_ || other.key_ == 0 || !other.exposes_block_of(block))
       continue;
     other.key_revoked_ = true;
-    heap_->revoke_key(other.key_);
+    heap_->guard().revoke_key(other.key_);  // Model step: relocate_revokes
     failure reason(errc::peer_failed);
     reason.set_detail(
         "rank %d was stopped while it worked in memory that this operation exposes as well",
