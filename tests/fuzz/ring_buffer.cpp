@@ -5,7 +5,8 @@
 //
 // covers: transport/interprocess/carrier/shared_memory_frames.hpp
 // covers: transport/interprocess/carrier/ring_buffer.hpp: map room has_slot write front pop readable data take publish_if_due request_wake cancel_wake take_wake_request publish
-// covers: transport/interprocess/connection.hpp: pump_ring_buffer try_receive begin
+// covers: transport/interprocess/carrier/shared_memory_pipe.hpp: poll try_receive
+// covers: transport/interprocess/connection.hpp: try_receive begin
 
 #include "rank.hpp"
 

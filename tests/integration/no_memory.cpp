@@ -3,6 +3,7 @@
 
 // Code that promises to continue without memory does so when the system refuses an allocation.
 
+#include <colls/transport/interprocess/carrier/make_carriers.hpp>
 #include <colls/transport/interprocess/eager_rendezvous.hpp>
 
 #include <colls/inproc.hpp>
@@ -46,7 +47,6 @@ struct owner_without_memory final : interprocess::connection_owner {
   void received(interprocess::connection&, const interprocess::header&, const std::byte*) override {
     throw std::bad_alloc();
   }
-  bool take_next(interprocess::connection&) override { return false; }
   void lost(interprocess::connection&, const failure& why) override { losses.push_back(why); }
   void heap_received(interprocess::connection&, detail::descriptor) override {}
   tag_matcher& matching() override { return matcher; }
@@ -64,7 +64,8 @@ struct one_connection {
     int ends[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
     other = detail::descriptor(ends[0]);
-    connection.open(detail::descriptor(ends[1]));
+    connection.open(
+        std::make_unique<interprocess::socket_pipe>(*driver, detail::descriptor(ends[1])));
   }
   /// The connection has ended; the owner learns it when the queue runs.
   void check_lost() {
@@ -180,7 +181,7 @@ TEST_CASE("a connection ends if its owner has no memory for what arrives") {
       interprocess::make_header(interprocess::kind::data, {1, 7, 1, 0}, payload.size(), 0);
   REQUIRE(::write(here.other.get(), &frame, sizeof frame) == sizeof frame);
   REQUIRE(::write(here.other.get(), payload.data(), payload.size()) == 100);
-  CHECK(here.connection.pump());
+  CHECK(here.connection.poll());
   here.check_lost();
 }
 
@@ -250,7 +251,8 @@ struct one_rendezvous final : interprocess::connection_owner,
   communicator_state state{7, 0, 2, nullptr};
   operation_record record;
   interprocess::connection_table connections{*driver, *this};
-  interprocess::connector opener{*driver, info, connections, *this};
+  interprocess::connector opener{*driver, 0, interprocess::make_carriers(*driver, info),
+                                 connections, *this};
   interprocess::eager_rendezvous messages{matcher, connections, opener, *this};
 
   one_rendezvous() {
@@ -260,7 +262,6 @@ struct one_rendezvous final : interprocess::connection_owner,
   }
   void received(interprocess::connection&, const interprocess::header&, const std::byte*) override {
   }
-  bool take_next(interprocess::connection&) override { return false; }
   void lost(interprocess::connection& connection, const failure& why) override {
     matcher.peer_died(connection.peer(), why);
   }
@@ -269,6 +270,7 @@ struct one_rendezvous final : interprocess::connection_owner,
   void opened(interprocess::connection&) override {}
   void unreachable(interprocess::connection&, const failure&) override {}
   bool is_needed(interprocess::connection&) override { return false; }
+  task<bool> has_left(int) override { co_return false; }
   void post_receive_for(const message_key&) override {}
 };
 
@@ -510,7 +512,8 @@ TEST_CASE("a connection that cannot be watched does not open") {
     detail::descriptor other(ends[0]);
     is_open = false;
     try {
-      connection->open(detail::descriptor(ends[1]));
+      detail::descriptor mine(ends[1]);
+      connection->open(std::make_unique<interprocess::socket_pipe>(*driver, std::move(mine)));
       is_open = true;
     } catch (const std::bad_alloc&) {
     }

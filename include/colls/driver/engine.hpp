@@ -11,7 +11,7 @@
 
 #include <colls/base/clock.hpp>
 #include <colls/base/error.hpp>
-#include <colls/coroutine/completion.hpp>
+#include <colls/coroutine/scheduler.hpp>
 #include <colls/driver/idle_policy.hpp>
 #include <colls/os/descriptor.hpp>
 #include <colls/os/fork_guard.hpp>
@@ -42,7 +42,7 @@ boost::asio::io_context* io_context_of(const boost::asio::any_io_executor& execu
 /// Only code that runs on the thread or strand of the executor may use the engine. The function
 /// `sync_wait(engine, task)` polls the engine in a loop. If the program calls `io_context::run()`
 /// instead, handlers that the engine has registered with the io_context poll the engine.
-class engine : public std::enable_shared_from_this<engine> {
+class engine final : public scheduler, public std::enable_shared_from_this<engine> {
  public:
   /// The handler of a watched descriptor.
   class watcher {
@@ -80,30 +80,6 @@ class engine : public std::enable_shared_from_this<engine> {
     ~source() = default;
   };
 
-  /// An operation that completes at the time `due`.
-  class timer {
-   public:
-    timer(engine& driver, time_point due) : engine_(driver), due_(due) {}
-    timer(timer&& other) noexcept : engine_(other.engine_), due_(other.due_) {}
-    ~timer() {
-      if (std::erase(engine_.timers_, this) != 0) engine_.disarm_if_unused();
-    }
-    bool start(completion& done) {
-      if (engine_.now() >= due_) return true;
-      done_ = &done;
-      engine_.timers_.push_back(this);
-      engine_.arm();
-      return false;
-    }
-    void result() {}
-
-   private:
-    friend engine;
-    engine& engine_;
-    time_point due_;
-    completion* done_ = nullptr;
-  };
-
   /// Returns the engine of an executor. The first call creates the engine. All users of the
   /// executor share that engine until the last of them releases it.
   static std::shared_ptr<engine> get(const boost::asio::any_io_executor& executor);
@@ -113,13 +89,11 @@ class engine : public std::enable_shared_from_this<engine> {
   ~engine();
 
   const boost::asio::any_io_executor& executor() const { return executor_; }
-  run_queue& queue() { return queue_; }
-  time_point now() const {
+  time_point now() const override {
     timespec clock{};
     ::clock_gettime(CLOCK_MONOTONIC, &clock);
     return time_point{clock.tv_sec} * seconds + clock.tv_nsec;
   }
-  timer sleep_until(time_point due) { return {*this, due}; }
 
   /// Adds a source. If `polled` is false, the engine calls only the function `sweep` of the source,
   /// so the source does not slow down polls.
@@ -142,6 +116,7 @@ class engine : public std::enable_shared_from_this<engine> {
   /// Waits until a watched descriptor is ready, but at most `timeout_ms` milliseconds. Calls the
   /// handlers of the ready descriptors. Returns whether any descriptor was ready.
   bool dispatch(int timeout_ms = 0);
+  bool dispatch_events() override { return dispatch(); }
 
   /// Sets how long a waiting thread spins and yields before it sleeps. The thread spins until
   /// `polls` polls in a row have made no progress. Then it yields its core between polls for at
@@ -161,7 +136,7 @@ class engine : public std::enable_shared_from_this<engine> {
   /// Returns whether waiting threads spin and a `sync_wait` is driving the engine now. If both are
   /// true, the sources need no events from epoll. The `sync_wait` polls the sources, and calls
   /// their function `arm` before the thread sleeps.
-  bool spins_now() const { return spins() && drivers_ > 0; }
+  bool spins_now() const override { return spins() && drivers_ > 0; }
 
   /// Polls all sources and runs the posted completions. Returns whether there was progress. The
   /// handlers of completions may call this function too, for example through `operation::done()`,
@@ -261,6 +236,14 @@ class engine : public std::enable_shared_from_this<engine> {
 
   explicit engine(const boost::asio::any_io_executor& executor);
 
+  void add_timer(timer& waiting) override {
+    timers_.push_back(&waiting);
+    arm();
+  }
+  void remove_timer(timer& waiting) override {
+    if (std::erase(timers_, &waiting) != 0) disarm_if_unused();
+  }
+
   bool control(int action, int descriptor, std::uint32_t events, watcher& handler) {
     epoll_event event{};
     event.events = events;
@@ -299,7 +282,6 @@ class engine : public std::enable_shared_from_this<engine> {
   detail::descriptor epoll_;
   boost::asio::posix::stream_descriptor epoll_stream_;
   boost::asio::steady_timer ticker_;
-  run_queue queue_;
   std::vector<source*> sources_;
   std::vector<source*> polled_;
   std::vector<timer*> timers_;

@@ -162,9 +162,9 @@ COLLS_ONCE void engine::sweep() {
   const time_point time = now();
   for (std::size_t i = 0; i < timers_.size();) {
     timer* const due = timers_[i];
-    if (time >= due->due_) {
+    if (time >= due->due()) {
       timers_.erase(timers_.begin() + static_cast<std::ptrdiff_t>(i));
-      due->done_->post();
+      due->expire();
     } else {
       ++i;
     }
@@ -198,7 +198,7 @@ COLLS_ONCE void engine::sleep() {
     return;
   }
   time_point duration = tick;
-  for (const timer* pending : timers_) duration = std::min(duration, pending->due_ - now());
+  for (const timer* pending : timers_) duration = std::min(duration, pending->due() - now());
   if (duration <= 0) return;
   if (io_ == nullptr) {
     moved_while_asleep_ = dispatch(static_cast<int>((duration + milliseconds - 1) / milliseconds));

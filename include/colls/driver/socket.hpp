@@ -7,6 +7,7 @@
 
 #include <colls/base/buffer.hpp>
 #include <colls/coroutine/task.hpp>
+#include <colls/coroutine/task_group.hpp>
 #include <colls/driver/engine.hpp>
 #include <colls/os/descriptor.hpp>
 #include <colls/os/system_call.hpp>
@@ -281,44 +282,6 @@ class spare_descriptor {
   }
 
   detail::descriptor reserved_ = open();
-};
-
-/// A group of tasks that no coroutine awaits. The group destroys each task as soon as the task
-/// completes. The destructor of the group destroys the tasks that are still running. If a task
-/// throws an exception, only this task ends.
-class task_group {
- public:
-  explicit task_group(engine& driver) : engine_(driver) {}
-  task_group(const task_group&) = delete;
-  task_group& operator=(const task_group&) = delete;
-  ~task_group();
-
-  void start(task<> work);
-  /// Returns the number of tasks that have not completed.
-  int running() const { return running_; }
-
- private:
-  struct entry : completion, detail::recycled {
-    entry(task_group& group, task<> started)
-        : completion(
-              [](completion& self) noexcept {
-                auto& ended = static_cast<entry&>(self);
-                ended.owner.remove(&ended);
-              },
-              &group.engine_.queue()),
-          owner(group),
-          work(std::move(started)) {}
-    task_group& owner;
-    task<> work;
-    entry* next = nullptr;
-    entry* prev = nullptr;
-  };
-
-  void remove(entry* ended);
-
-  engine& engine_;
-  entry* first_ = nullptr;
-  int running_ = 0;
 };
 
 }  // namespace colls

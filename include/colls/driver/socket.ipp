@@ -131,24 +131,4 @@ COLLS_ONCE detail::descriptor listener::accept() {
       ::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
 }
 
-COLLS_ONCE task_group::~task_group() {
-  while (first_ != nullptr) delete std::exchange(first_, first_->next);
-}
-
-COLLS_ONCE void task_group::start(task<> work) {
-  auto* const started = new entry(*this, std::move(work));
-  started->next = first_;
-  if (first_ != nullptr) first_->prev = started;
-  first_ = started;
-  ++running_;
-  if (started->work.start(*started)) remove(started);
-}
-
-COLLS_ONCE void task_group::remove(entry* ended) {
-  (ended->prev != nullptr ? ended->prev->next : first_) = ended->next;
-  if (ended->next != nullptr) ended->next->prev = ended->prev;
-  --running_;
-  delete ended;
-}
-
 }  // namespace colls

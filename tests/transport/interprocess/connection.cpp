@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 // Tests the parts of a connection without a peer.
+#include <colls/transport/interprocess/carrier/socket_pipe.hpp>
 #include <colls/transport/interprocess/connection.hpp>
 
 #include <doctest/doctest.h>
@@ -105,7 +106,7 @@ std::vector<std::byte> joined(const Parts&... parts) {
 struct socket_carrier {
   detail::descriptor out;
   detail::descriptor in;
-  socket_frames reader;
+  stream_frames reader;
 
   socket_carrier() {
     int ends[2];
@@ -113,11 +114,20 @@ struct socket_carrier {
     out = detail::descriptor(ends[0]);
     in = detail::descriptor(ends[1]);
   }
-  bool write(send_queue& queue) { return socket_frames::write(out.get(), queue).moved; }
+  bool write(send_queue& queue) {
+    const auto write_bytes = [this](iovec* parts, int count, std::size_t) {
+      return ::writev(out.get(), parts, count);
+    };
+    return stream_frames::write(write_bytes, queue).moved;
+  }
+  ssize_t read_bytes(payload_target& target) {
+    return reader.read([this](iovec* parts, int count) { return ::readv(in.get(), parts, count); },
+                       target);
+  }
   /// Returns the fault of a frame, or null.
   template <class Begin>
   const char* read(payload_target& target, Begin begin) {
-    if (reader.read(in.get(), target) <= 0) return nullptr;
+    if (read_bytes(target) <= 0) return nullptr;
     return reader.take(target, [] { return false; }, begin);
   }
 };
@@ -481,7 +491,6 @@ struct fed_owner final : connection_owner {
     ++arrivals;
     feed();
   }
-  bool take_next(interprocess::connection&) override { return false; }
   void lost(interprocess::connection&, const failure&) override { ++losses; }
   void heap_received(interprocess::connection&, detail::descriptor) override {
     ++arrivals;
@@ -503,12 +512,13 @@ TEST_CASE("a peer that writes without pause does not keep the thread, before its
     int ends[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
     const detail::descriptor other(ends[0]);
-    auto mine = std::make_unique<shm::ring_buffer>();
+    auto mine = std::make_unique<shared_memory_pipe>(*driver);
     shm::segment same;
     REQUIRE(!same.adopt(detail::descriptor(::dup(memory.memory.descriptor()))));
     REQUIRE(!mine->map(same, 1));
+    mine->adopt(detail::descriptor(ends[1]));
     interprocess::connection conn(*driver, owner, 1);
-    conn.open(detail::descriptor(ends[1]), std::move(mine));
+    conn.open(std::move(mine));
     if (has_ended) {
       const header control_frame = make_header(kind::mapped, {}, 0, 0);
       owner.feed = [&] {
@@ -572,7 +582,6 @@ struct silent_owner final : connection_owner {
 
   explicit silent_owner(tag_matcher& matcher) : all(matcher) {}
   void received(interprocess::connection&, const header&, const std::byte*) override {}
-  bool take_next(interprocess::connection&) override { return false; }
   void lost(interprocess::connection&, const failure& reason) override { losses.push_back(reason); }
   void heap_received(interprocess::connection&, detail::descriptor) override {}
   tag_matcher& matching() override { return all; }
@@ -586,7 +595,7 @@ TEST_CASE("without memory for the rest of a half-written message its connection 
   silent_owner owner(here.matching);
   socket_carrier carrier;
   interprocess::connection conn(*driver, owner, 1);
-  conn.open(std::move(carrier.out));
+  conn.open(std::make_unique<socket_pipe>(*driver, std::move(carrier.out)));
   message half(here, 1, 10'000'000);
   CHECK_FALSE(conn.enqueue(half));
   REQUIRE(half.written > sizeof(header));
@@ -617,7 +626,7 @@ TEST_CASE(
   socket_carrier carrier;
   interprocess::connection conn(*driver, owner, 1);
   conn.peer_maps_heap = true;
-  conn.open(std::move(carrier.out));
+  conn.open(std::make_unique<socket_pipe>(*driver, std::move(carrier.out)));
   conn.fail(0, "an invalid frame");
   CHECK(!conn.is_open());
   std::byte some{};
@@ -636,7 +645,7 @@ TEST_CASE("a message that its connection writes at once goes completely, or not 
   const int room = 8 * 1024;
   ::setsockopt(carrier.out.get(), SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
   interprocess::connection conn(*driver, owner, 1);
-  conn.open(std::move(carrier.out));
+  conn.open(std::make_unique<socket_pipe>(*driver, std::move(carrier.out)));
   std::vector<std::byte> wanted;
   std::vector<std::byte> got;
   std::size_t parts = 0;
@@ -708,7 +717,7 @@ TEST_CASE("a message that is expected is received at once, or arrives as others 
         if (from == to) return;
         REQUIRE(::write(carrier.out.get(), all.data() + from, to - from) ==
                 static_cast<ssize_t>(to - from));
-        REQUIRE(carrier.reader.read(carrier.in.get(), target) > 0);
+        REQUIRE(carrier.read_bytes(target) > 0);
         REQUIRE(carrier.reader.take(target, is_taken, begin) == nullptr);
       };
       deliver(0, end);
@@ -811,69 +820,6 @@ TEST_CASE("a reduction gets whole elements, in place or all at once") {
     CHECK((seen.pieces == 1) == !in_place);
     here.queue.run();
     CHECK(wanted.ended.times == 1);
-  }
-}
-
-TEST_CASE_TEMPLATE("frames of every size go from a send queue to a payload target", Carrier,
-                   socket_carrier, ring_buffer_carrier, checked_socket_carrier,
-                   checked_ring_buffer_carrier) {
-  Carrier carrier;
-  one_rank here;
-  std::mt19937 random(1);
-  const std::size_t sizes[] = {0, 1, 24, 25, 1000, 5000, 65536, 300'000, 1'000'000};
-  std::deque<message> sent;
-  std::deque<receive> got;
-  for (const std::size_t size : sizes) {
-    sent.emplace_back(here, sent.size(), size);
-    got.emplace_back(here, size);
-  }
-  send_queue queue;
-  payload_target target(here.matching);
-  const failure last(errc::closed);
-  header control_frame;
-  control_frame.kind = kind::revoke;
-  control_frame.length = sizeof last;
-  std::size_t begun = 0;
-  std::size_t control_frames = 0;
-  const auto begin = [&](const header& frame, const std::byte* payload) {
-    if (frame.kind == kind::revoke) {
-      const auto report = reported_failure::parse({payload, sizeof(failure)}, 2);
-      REQUIRE(report);
-      CHECK(report->reason().code == errc::closed);
-      target.begin(0);
-      ++control_frames;
-      return true;
-    }
-    CHECK(frame.sequence == begun);
-    CHECK(frame.length == got[begun].size);
-    target.begin(frame.length);
-    target.deliver_to(got[begun], true);
-    if (frame.length == 0) target.end();
-    ++begun;
-    return true;
-  };
-  for (message& each : sent) {
-    queue.push(each);
-    // Sends may be queued before the carrier is known.
-    if (&each == &sent[2]) prepare<Carrier>(queue);
-    if (&each > &sent[2] && random() % 2 == 0) carrier.write(queue);
-    ++control_frame.communicator;
-    REQUIRE(queue.control(control_frame, &last));
-  }
-  for (int rounds = 0; rounds < 10'000 && (!queue.empty() || control_frames < sent.size());
-       ++rounds) {
-    carrier.write(queue);
-    REQUIRE(carrier.read(target, begin) == nullptr);
-  }
-  for (int rounds = 0; rounds < 10'000; ++rounds) REQUIRE(carrier.read(target, begin) == nullptr);
-  CHECK(begun == sent.size());
-  CHECK(control_frames == sent.size());
-  here.queue.run();
-  for (std::size_t i = 0; i < sent.size(); ++i) {
-    CAPTURE(i);
-    CHECK(got[i].bytes == sent[i].bytes);
-    CHECK(got[i].ended.times == 1);
-    CHECK(sent[i].ended.times == 1);
   }
 }
 

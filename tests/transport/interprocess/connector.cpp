@@ -4,6 +4,7 @@
 
 #include <colls/channel/channel.hpp>
 #include <colls/coroutine/when_all.hpp>
+#include <colls/transport/interprocess/carrier/make_carriers.hpp>
 #include <colls/transport/interprocess/interprocess_transport.hpp>
 
 #include <doctest/doctest.h>
@@ -397,17 +398,18 @@ struct prober final : colls::interprocess::connection_owner, colls::interprocess
   explicit prober(const colls::listener& listener) {
     info.size = 2;
     info.address_book = {listener.local(), listener.local()};
-    connector.emplace(*driver, info, connections, *this);
+    connector.emplace(*driver, info.rank, colls::interprocess::make_carriers(*driver, info),
+                      connections, *this);
   }
   void received(colls::interprocess::connection&, const colls::interprocess::header&,
                 const std::byte*) override {}
-  bool take_next(colls::interprocess::connection&) override { return false; }
   void lost(colls::interprocess::connection&, const colls::failure&) override {}
   void heap_received(colls::interprocess::connection&, colls::detail::descriptor) override {}
   colls::tag_matcher& matching() override { return all; }
   void opened(colls::interprocess::connection&) override {}
   void unreachable(colls::interprocess::connection&, const colls::failure&) override {}
   bool is_needed(colls::interprocess::connection&) override { return false; }
+  task<bool> has_left(int) override { co_return false; }
 
   /// Probes as often as if much time had passed.
   void probe_often() {

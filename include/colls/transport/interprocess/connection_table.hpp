@@ -20,9 +20,8 @@ namespace colls::interprocess {
 /// the table is destroyed.
 class connection_table {
  public:
-  /// `checks` enables checksums of frames on sockets.
-  connection_table(engine& driver, connection_owner& owner, bool checks = false)
-      : engine_(driver), owner_(owner), checks_(checks) {}
+  connection_table(scheduler& runner, connection_owner& owner)
+      : scheduler_(runner), owner_(owner) {}
 
   /// Returns the connection to a peer. Creates the connection if necessary, but does not open it.
   connection& get(int peer) {
@@ -30,7 +29,7 @@ class connection_table {
     auto found = all_.find(peer);
     if (found == all_.end()) {
       to_flush_.reserve(all_.size() + 1);  // so that `flush_soon` never allocates
-      found = all_.emplace(peer, std::make_unique<connection>(engine_, owner_, peer)).first;
+      found = all_.emplace(peer, std::make_unique<connection>(scheduler_, owner_, peer)).first;
     }
     last_used_ = found->second.get();
     return *last_used_;
@@ -41,20 +40,19 @@ class connection_table {
     const auto found = all_.find(peer);
     return found == all_.end() ? nullptr : found->second.get();
   }
-  /// Opens the connection of this rank to itself over a socket pair, whose ends are `out_end` and
-  /// `in_end`. `out` sends through `out_end`. A second connection object, which this function
-  /// creates, receives through `in_end`.
-  void open_to_self(connection& out, detail::descriptor out_end, detail::descriptor in_end);
+  /// Opens the connection of this rank to itself. `out` sends through the pipe `out_end`. A second
+  /// connection object, which this function creates, receives through the other end, `in_end`.
+  void open_to_self(connection& out, std::unique_ptr<pipe> out_end, std::unique_ptr<pipe> in_end);
   /// Calls `visit(peer, connection)` for every connection.
   template <class Visit>
   void for_each(Visit visit) {
     for (auto& [peer, conn] : all_) visit(peer, *conn);
   }
-  /// Returns the connections whose frames go through shared memory.
-  const std::vector<connection*>& shared_memory_connections() const { return shm_connections_; }
+  /// Returns the connections whose peers can map memory of this rank.
+  const std::vector<connection*>& shared_memory_connections() const { return memory_sharing_; }
 
-  /// Opens a connection. If `ring` is null, frames go through the socket.
-  void open(connection& conn, detail::descriptor socket, std::unique_ptr<shm::ring_buffer> ring);
+  /// Opens a connection through the pipe `opened`.
+  void open(connection& conn, std::unique_ptr<pipe> opened);
 
   /// Schedules a flush of the connection at the end of the current call of `poll`. If `poll` is not
   /// running, schedules the flush at the end of the next call. Does nothing if the connection has
@@ -72,8 +70,8 @@ class connection_table {
   template <class AddAwaited>
   bool poll(match_queues& receives, const AddAwaited& add_awaited) {
     bool moved = false;
-    for (std::size_t i = 0; i < shm_connections_.size(); ++i) moved |= shm_connections_[i]->pump();
-    if (all_.size() > shm_connections_.size()) moved |= poll_sockets(receives, add_awaited);
+    for (std::size_t i = 0; i < polled_.size(); ++i) moved |= polled_[i]->poll();
+    if (all_.size() > polled_.size()) moved |= poll_reported(receives, add_awaited);
     for (connection* conn : to_flush_) moved |= conn->flush();
     to_flush_.clear();
     return moved;
@@ -97,23 +95,22 @@ class connection_table {
     for (auto& [peer, conn] : all_) conn->shut();
   }
 
-  // ---- sleeping and waking with shared memory
+  // ---- sleeping and waking
 
-  /// Wakes the sleeping peers to which this rank has written, or from which it has read, through
-  /// shared memory.
+  /// Wakes the sleeping peers of polled connections that have something to read or can write again.
   void wake_peers() {
-    for (connection* conn : shm_connections_) conn->wake_peer();
+    for (connection* conn : polled_) conn->wake_peer();
   }
   /// Prepares the connections to wake this thread, which is about to sleep. Returns false if there
   /// is already work to do. In this case the thread must not sleep, but must poll again.
   bool arm() {
     bool armed = true;
-    for (connection* conn : shm_connections_) armed &= conn->arm();
-    enable_read_events();
+    for (connection* conn : polled_) armed &= conn->arm();
+    enable_reports();
     return armed;
   }
   void disarm() {
-    for (connection* conn : shm_connections_) conn->disarm();
+    for (connection* conn : polled_) conn->disarm();
   }
 
  private:
@@ -121,79 +118,77 @@ class connection_table {
   static constexpr std::size_t max_selective = 8;
   static constexpr int max_selected = 4;
   static constexpr std::size_t max_receives = 15;
-  static constexpr std::size_t max_without_events = max_selected;
+  static constexpr std::size_t max_without_reports = max_selected;
 
-  // Polls the sockets. Reading a socket that has no data costs a system call, which delays the
-  // other ranks on this core. If this rank waits only for messages on a few known connections, this
-  // function therefore reads only these connections in most calls. It polls all connections in
-  // every eighth call.
+  // Polls the connections whose arrivals the scheduler reports. To poll one that has no data costs
+  // a system call, which delays the other ranks on this core. If this rank waits only for messages
+  // on a few known connections, this function therefore reads only these connections in most calls.
+  // It polls all connections in every eighth call.
   template <class AddAwaited>
-  bool poll_sockets(match_queues& receives, const AddAwaited& add_awaited) {
-    const bool many = socket_connections_.size() > max_selective;
+  bool poll_reported(match_queues& receives, const AddAwaited& add_awaited) {
+    const bool many = reported_.size() > max_selective;
     if (++polls_ % 8 == 0 || many) return poll_all(many);
     std::uint32_t selected = 0;
-    for (std::size_t i = 0; i < socket_connections_.size(); ++i) {
-      if (socket_connections_[i]->is_busy()) selected |= 1u << i;
+    for (std::size_t i = 0; i < reported_.size(); ++i) {
+      if (reported_[i]->is_busy()) selected |= 1u << i;
     }
     const auto add = [&](const connection& conn) {
-      const auto it = std::find(socket_connections_.begin(), socket_connections_.end(), &conn);
-      if (it != socket_connections_.end()) selected |= 1u << (it - socket_connections_.begin());
+      if (conn.reported_index >= 0) selected |= 1u << conn.reported_index;
     };
     add_awaited(add);
     const auto add_source = [&](const posted_receive& receive) {
       const auto is_source = [&](const connection* conn) {
         return conn->peer() == receive.key.peer;
       };
-      const auto it =
-          std::find_if(socket_connections_.begin(), socket_connections_.end(), is_source);
-      if (it == socket_connections_.end()) return false;
-      selected |= 1u << (it - socket_connections_.begin());
+      const auto it = std::find_if(reported_.begin(), reported_.end(), is_source);
+      if (it == reported_.end()) return false;
+      selected |= 1u << (it - reported_.begin());
       return true;
     };
-    const bool known = receives.posted_count() <= max_receives && receives.all_posted(add_source);
+    const std::size_t posted = receives.posted_count();
+    const bool known = posted == 0 || (posted <= max_receives && receives.all_posted(add_source));
     if (!known || selected == 0 || std::popcount(selected) > max_selected) return poll_all(true);
     bool moved = false;
     for (; selected != 0; selected &= selected - 1) {
       const auto i = static_cast<std::size_t>(std::countr_zero(selected));
-      connection& conn = *socket_connections_[i];
-      if (conn.is_open()) moved |= conn.pump();
+      moved |= reported_[i]->poll();
     }
-    // This thread reads the sockets directly, so epoll need not report the bytes that arrive. Each
-    // report would also delay the rank that sends the bytes.
-    if (moved && read_events_ && engine_.spins_now() &&
-        socket_connections_.size() <= max_without_events) {
-      read_events_ = false;
-      for (connection* conn : socket_connections_) conn->set_read_events(false);
+    // This thread polls the connections, so no event need report the bytes that arrive. Each report
+    // would also delay the rank that sends the bytes.
+    if (moved && reports_enabled_ && scheduler_.spins_now() &&
+        reported_.size() <= max_without_reports) {
+      reports_enabled_ = false;
+      for (connection* conn : reported_) conn->report_arrivals(false);
     }
     return moved;
   }
-  // Polls all sockets. If `read_events_` is false, reads the sockets directly. If `read_events_` or
-  // `dispatch` is true, or if a socket has frames to write, handles the events that epoll reports.
+  // Polls all these connections. If reports are disabled, reads the connections directly. If reports
+  // are enabled, if `dispatch` is true, or if a connection has frames to write, dispatches events.
   bool poll_all(bool dispatch) {
     bool moved = false;
-    if (!read_events_) {
-      for (std::size_t i = 0; i < socket_connections_.size(); ++i) {
-        if (socket_connections_[i]->is_open()) moved |= socket_connections_[i]->pump();
-        dispatch |= !socket_connections_[i]->is_idle();
+    if (!reports_enabled_) {
+      for (std::size_t i = 0; i < reported_.size(); ++i) {
+        moved |= reported_[i]->poll();
+        dispatch |= !reported_[i]->is_idle();
       }
     }
-    return read_events_ || dispatch ? engine_.dispatch() || moved : moved;
+    return reports_enabled_ || dispatch ? scheduler_.dispatch_events() || moved : moved;
   }
-  void enable_read_events() {
-    if (read_events_) return;
-    read_events_ = true;
-    for (connection* conn : socket_connections_) conn->set_read_events(true);
+  void enable_reports() {
+    if (reports_enabled_) return;
+    reports_enabled_ = true;
+    for (connection* conn : reported_) conn->report_arrivals(true);
   }
 
-  engine& engine_;
+  scheduler& scheduler_;
   connection_owner& owner_;
-  bool checks_;
   std::unordered_map<int, std::unique_ptr<connection>> all_;
   connection* last_used_ = nullptr;
-  std::vector<connection*> shm_connections_;
-  std::vector<connection*> socket_connections_;  // without the connection of this rank to itself
+  std::vector<connection*> polled_;
+  std::vector<connection*> reported_;  // the others, without that of this rank to itself
+  std::vector<connection*> memory_sharing_;
   unsigned polls_ = 0;
-  bool read_events_ = true;  // whether epoll reports bytes that arrive on sockets
+  bool reports_enabled_ = true;  // whether the scheduler reports what arrives
   std::vector<connection*> to_flush_;
 };
 

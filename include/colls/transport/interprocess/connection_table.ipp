@@ -10,25 +10,29 @@
 
 namespace colls::interprocess {
 
-COLLS_ONCE void connection_table::open_to_self(connection& out, detail::descriptor out_end,
-                                               detail::descriptor in_end) {
-  auto receiver = std::make_unique<connection>(engine_, owner_, out.peer());
+COLLS_ONCE void connection_table::open_to_self(connection& out, std::unique_ptr<pipe> out_end,
+                                               std::unique_ptr<pipe> in_end) {
+  auto receiver = std::make_unique<connection>(scheduler_, owner_, out.peer());
   connection& in = *all_.insert_or_assign(self_receiver, std::move(receiver)).first->second;
-  in.open(std::move(in_end), nullptr, checks_);
-  out.open(std::move(out_end), nullptr, checks_);
+  in.open(std::move(in_end));
+  out.open(std::move(out_end));
 }
 
-COLLS_ONCE void connection_table::open(connection& conn, detail::descriptor socket,
-                                       std::unique_ptr<shm::ring_buffer> ring) {
-  std::vector<connection*>& connections = ring != nullptr ? shm_connections_ : socket_connections_;
+COLLS_ONCE void connection_table::open(connection& conn, std::unique_ptr<pipe> opened) {
+  const pipe_properties properties = opened->properties();
+  std::vector<connection*>& connections = properties.is_polled ? polled_ : reported_;
+  conn.reported_index = properties.is_polled ? -1 : static_cast<int>(reported_.size());
+  memory_sharing_.reserve(memory_sharing_.size() + 1);
   connections.push_back(&conn);
-  enable_read_events();
+  enable_reports();
   try {
-    conn.open(std::move(socket), std::move(ring), checks_);
+    conn.open(std::move(opened));
   } catch (...) {
     connections.pop_back();
+    conn.reported_index = -1;
     throw;
   }
+  if (properties.shares_memory) memory_sharing_.push_back(&conn);
 }
 
 COLLS_ONCE bool connection_table::flush_all() {

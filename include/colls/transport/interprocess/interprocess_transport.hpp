@@ -3,17 +3,16 @@
 #pragma once
 
 // interprocess_transport: the transport between ranks that are separate processes. It opens the
-// connection to a peer when an operation or a control message first needs it. The connection goes
-// through shared memory if the peer runs on the same host and the two ranks can share memory.
-// Otherwise it goes through a TCP socket or, on the same host, possibly through a local socket.
+// connection to a peer when an operation or a control message first needs it. Carriers (see
+// carrier/carrier.hpp) move the bytes.
 
 #include <colls/bootstrap/subworld.hpp>
 #include <colls/bootstrap/world_info.hpp>
 #include <colls/channel/receive.hpp>
 #include <colls/channel/send.hpp>
 #include <colls/channel/transport.hpp>
-#include <colls/transport/interprocess/eager_rendezvous.hpp>
 #include <colls/transport/interprocess/multi_send_recv.hpp>
+#include <colls/transport/interprocess/peer_protocol.hpp>
 #include <colls/transport/interprocess/window/window_manager.hpp>
 
 namespace colls {
@@ -21,11 +20,8 @@ namespace colls {
 /// The transport of one rank in a world of processes. All communicators of the rank share the
 /// transport's connections, matcher and executor. The class is not thread-safe and must be used
 /// only on that executor.
-class interprocess_transport final : failure_hooks,
-                                     engine::source,
-                                     interprocess::connection_owner,
-                                     interprocess::connector::owner,
-                                     interprocess::eager_rendezvous::owner,
+class interprocess_transport final : engine::source,
+                                     interprocess::peer_protocol::owner,
                                      failure_listener {
  public:
   static constexpr bool consumes = true;
@@ -37,13 +33,13 @@ class interprocess_transport final : failure_hooks,
 
   int rank() const { return info_->rank; }
   int size() const { return info_->size; }
-  tag_matcher& matching() override { return matcher_; }
+  tag_matcher& matching() { return matcher_; }
   run_queue& queue() { return engine_->queue(); }
   void wake_driver() {
     wake_peers();
     engine_->wake_driver();
   }
-  void wake_peers() override { connections_.wake_peers(); }
+  void wake_peers() override { protocol_.connections().wake_peers(); }
   time_point now() const { return engine_->now(); }
   network_cost costs() const;
   engine& driver() { return *engine_; }
@@ -106,24 +102,23 @@ class interprocess_transport final : failure_hooks,
 
  private:
   void sweep(time_point time) override;
-  bool arm() override { return connections_.arm(); }
-  void disarm() override { connections_.disarm(); }
+  bool arm() override { return protocol_.connections().arm(); }
+  void disarm() override { protocol_.connections().disarm(); }
 
-  bool flush_all() { return connections_.flush_all() || reports_ > 0; }
-  bool start(interprocess::posted_send& send) { return protocol_.start(send); }
-  bool start(posted_receive& receive) { return protocol_.start(receive); }
-  void withdraw(interprocess::posted_send& send) { protocol_.withdraw(send); }
-  void post_receive_for(const message_key& key) override;
+  bool flush_all() { return protocol_.connections().flush_all() || reports_ > 0; }
+  bool start(interprocess::posted_send& send) { return protocol_.messages().start(send); }
+  bool start(posted_receive& receive) { return protocol_.messages().start(receive); }
+  void withdraw(interprocess::posted_send& send) { protocol_.messages().withdraw(send); }
 
   // ---- multi_send_recv
 
-  interprocess::connection* find_connection(int peer) { return connections_.find(peer); }
+  interprocess::connection* find_connection(int peer) { return protocol_.connections().find(peer); }
   interprocess::unexpected_frame* find_unexpected(const message_key& key) {
     return static_cast<interprocess::unexpected_frame*>(matcher_.find_unexpected(key));
   }
   void drop(interprocess::unexpected_frame& message) {
     matcher_.remove_unexpected(message);
-    protocol_.drop(message);
+    protocol_.messages().drop(message);
   }
   // Returns how many times a new operation polls its own connections before it suspends. Returns 0
   // for every 64th operation, so that this operation suspends without polling. This rank can poll
@@ -141,7 +136,6 @@ class interprocess_transport final : failure_hooks,
     std::erase(multi_operations_, &operation);
   }
   bool poll_multi_operations();
-  bool take_next(interprocess::connection& conn) override;
   // Converts each queued multi_send_recv operation for which `matches(operation)` returns true into
   // ordinary sends and receives. A conversion may remove other operations from the queue, so the
   // loop starts again at the first operation after each conversion.
@@ -159,17 +153,22 @@ class interprocess_transport final : failure_hooks,
     }
   }
 
-  // ---- connections
+  // ---- called by the protocol
 
-  void received(interprocess::connection& conn, const interprocess::header& frame,
-                const std::byte* payload) override;
-  void opened(interprocess::connection& conn) override;
-  void unreachable(interprocess::connection& conn, const failure& reason) override;
-  bool is_needed(interprocess::connection& conn) override;
-  void heap_received(interprocess::connection& conn, detail::descriptor heap) override;
+  bool take_next(interprocess::connection& conn) override;
+  void post_receive_for(const message_key& key) override;
+  void post_all_receives() override;
+  void revoked(communicator_state& communicator, const failure& reason, bool is_first) override;
+  void opened(interprocess::connection& conn) override {
+    if (conn.shares_memory()) windows_.opened(conn);
+  }
+  void heap_received(interprocess::connection& conn, detail::descriptor heap) override {
+    windows_.map_peer_heap(conn, std::move(heap));
+  }
   bool has_unread_failures() const override {
     return info_->kv_store != nullptr && info_->kv_store->has_unread();
   }
+  task<bool> has_left(int peer) override;
 
   // ---- failures
 
@@ -182,51 +181,15 @@ class interprocess_transport final : failure_hooks,
   // failure from the store.
   task<> report_to_store(failure reason);
 
-  void lost(interprocess::connection& conn, const failure& reason) override;
-
-  // Revokes each communicator on which an operation waits for `peer`. Called when `peer` has left
-  // the world or cannot be reached.
-  void fail_waiting_for(int peer, const failure& reason);
-  // Returns a communicator that has not failed and on which an operation waits for `peer`. Returns
-  // null if there is none.
-  communicator_state* communicator_waiting_for(int peer);
-
-  void revoked(communicator_state& communicator, const failure& reason, int reporter) override;
-  static void send_revoke(interprocess::connection& conn, std::uint32_t communicator,
-                          const failure& reason);
-
-  void announce(int peer, const operation_record& record, const state_report& known) override;
-  void report(int peer, std::uint32_t communicator, const state_report& known) override;
-
-  void dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
-               const fingerprint& local_call) override;
-
-  void refuse(int peer, const failure& reason) override;
-
-  void add_awaited(const operation_record& record, std::vector<int>& ranks) override;
-  void add_senders(const operation_record& record, std::vector<int>& ranks) override;
-  bool is_connected(int peer) override;
-  void open_connection(int peer) override { connector_.connect(peer); }
-  std::uint64_t newest_sequence_from(int peer, std::uint32_t communicator) override;
-  bool is_stopped(int peer) override;
-
-  // Handles a `state_report`, in which the peer describes its own state and the states of late
-  // ranks. Returns true if the report is valid. Otherwise fails the connection and returns false.
-  bool receive_report(interprocess::connection& conn, const interprocess::header& frame,
-                      const std::byte* payload);
-
   std::shared_ptr<engine> engine_;
   std::shared_ptr<world_info> info_;
   tag_matcher matcher_;
-  interprocess::connection_table connections_;
+  interprocess::peer_protocol protocol_;
   interprocess::window_manager windows_;
   std::vector<multi_send_recv_operation*> multi_operations_;  // waiting operations, oldest first
   unsigned multi_operation_count_ = 0;
   unsigned multi_only_polls_ = 0;
   int reports_ = 0;
-  time_point last_silence_check_ = 0;
-  interprocess::connector connector_;
-  interprocess::eager_rendezvous protocol_;
   task_group tasks_;  // declared last, because its tasks use all members above
 };
 static_assert(consuming_transport<interprocess_transport> &&

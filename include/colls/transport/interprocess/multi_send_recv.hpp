@@ -63,20 +63,20 @@ class multi_send_recv_operation {
       }
     });
     bool may_try_receive = unsent == 0;
-    bool any_shared_memory = false;
+    bool any_polled = false;
     receives_.for_each(comm.rank(), [&](int rank) {
       connection* const conn = net_.find_connection(comm.world_rank(rank));
       connections_[rank] = conn;
       missing_ |= bit(rank);
       may_try_receive &=
           conn != nullptr && conn->supports_try_receive(receives_.buffer_for(rank).size);
-      any_shared_memory |= conn != nullptr && conn->uses_shared_memory();
+      any_polled |= conn != nullptr && conn->is_polled();
     });
     if ((unsent | missing_) == 0) return true;
     if (net_.matching().has_unexpected()) may_try_receive &= take_unexpected();
     if (!may_try_receive) return start_converted(unsent);
     if (missing_ == 0) return true;
-    if (!any_shared_memory) {
+    if (!any_polled) {
       net_.enqueue(*this);
       return false;
     }

@@ -203,8 +203,8 @@ class send_queue {
     return true;
   }
 
-  /// Queues all but the first `done` bytes of a frame whose beginning was written directly to the
-  /// socket. Returns false if there is no memory for these bytes. The caller must then end the
+  /// Queues all but the first `done` bytes of a frame whose beginning was written past this queue.
+  /// Returns false if there is no memory for these bytes. The caller must then end the
   /// connection.
   [[nodiscard]] bool append_rest(const header& frame, const_bytes message, std::size_t done) {
     try {
@@ -245,7 +245,7 @@ class send_queue {
   // ---- writing
 
   /// Fills the first elements of `parts` with the addresses and sizes of the bytes that must be
-  /// written to the socket next. Returns the number of these elements.
+  /// written next. Returns the number of these elements.
   int gather(std::span<iovec> parts) const {
     std::size_t count = 0;
     const auto add = [&](const std::byte* data, std::size_t size) {

@@ -43,7 +43,7 @@ inline constexpr std::size_t max_ring_buffer_bytes = 2 * 1024 * 1024;
 inline constexpr std::size_t max_inline_bytes = 24;
 /// The maximum length of the pieces into which `write_frames` splits a queued payload. Each piece
 /// has a slot of its own. The reader can therefore copy one piece while the writer writes the next
-/// one. `connection::try_send` writes a longer eager message with a single slot.
+/// one. `shared_memory_pipe::try_send` writes a longer eager message with a single slot.
 inline constexpr std::size_t max_piece_bytes = 32 * 1024;
 
 struct alignas(64) slot {

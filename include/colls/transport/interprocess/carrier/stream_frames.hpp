@@ -2,15 +2,15 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// socket_frames: a class that writes the queued frames of a connection to a socket, and that reads
-// arriving frames from it. An arriving payload goes to the `payload_target`, which knows the
-// destination of the payload.
+// stream_frames: a class that writes the queued frames of a connection to a stream of bytes, such as
+// a socket, and that reads arriving frames from it. An arriving payload goes to the
+// `payload_target`, which knows the destination of the payload.
 
-#include <colls/driver/socket.hpp>
+#include <colls/os/system_call.hpp>
 #include <colls/transport/interprocess/payload_target.hpp>
 #include <colls/transport/interprocess/send_queue.hpp>
 
-#include <sys/socket.h>
+#include <sys/types.h>
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -18,32 +18,38 @@
 
 namespace colls::interprocess {
 
-/// A class that reads and writes the frames of one connection through a socket. A system call may
-/// transfer only a part of a frame. This class can therefore continue in the middle of a frame.
-class socket_frames {
+/// A class that reads and writes the frames of one connection through a stream of bytes. A read or
+/// write may transfer only a part of a frame. This class can therefore continue in the middle of a
+/// frame.
+///
+/// The caller passes the functions that move bytes. `write_bytes(parts, count, size)` writes bytes
+/// of the `count` elements of `parts`, whose total length is `size`, and `read_bytes(parts, count)`
+/// reads into them. Both return the number of bytes moved, or -1 and set errno, as the system calls
+/// do.
+class stream_frames {
  public:
   struct progress {
     bool moved = false;
-    bool is_full = false;  // the socket accepts no more bytes for now
+    bool is_full = false;  // the stream accepts no more bytes for now
   };
 
   /// Enables checksums of frames.
   void add_checksums() { header_bytes_ = sizeof(checked_header); }
-  /// Returns the length of a header on the socket. If checksums are enabled, this length includes
-  /// them.
+  /// Returns the length of a header. If checksums are enabled, this length includes them.
   std::size_t header_bytes() const { return header_bytes_; }
 
-  /// Writes as many queued bytes as the socket accepts. Does not report a socket error, because the
+  /// Writes as many queued bytes as the stream accepts. Does not report an error, because the
   /// connection should first read the last frames of the peer. After these frames, `read` reports
   /// the error.
-  static progress write(int socket, send_queue& queue) {
+  template <class WriteBytes>
+  static progress write(const WriteBytes& write_bytes, send_queue& queue) {
     progress result;
     while (!queue.empty()) {
       iovec parts[16];
       const int count = queue.gather(parts);
       std::size_t wanted = 0;
       for (int i = 0; i < count; ++i) wanted += parts[i].iov_len;
-      const ssize_t sent = send(socket, parts, count, wanted);
+      const ssize_t sent = write_bytes(parts, count, wanted);
       if (sent <= 0) {
         result.is_full = detail::would_block();
         return result;
@@ -61,22 +67,25 @@ class socket_frames {
   /// The length of the longest payload that `try_receive` can receive.
   static constexpr std::size_t max_try_receive = 4096;
 
-  /// Writes as much of one frame as the socket accepts. The send queue must be empty. Returns the
+  /// Writes as much of one frame as the stream accepts. The send queue must be empty. Returns the
   /// number of bytes written.
-  std::size_t try_send(int socket, const header& frame, const_bytes message) const {
+  template <class WriteBytes>
+  std::size_t try_send(const WriteBytes& write_bytes, const header& frame,
+                       const_bytes message) const {
     checked_header checked;
     checked = frame;
     if (has_checksums()) checked.set_checksums(message.data, message.size);
     iovec parts[2] = {{&checked, header_bytes_},
                       {const_cast<std::byte*>(message.data), message.size}};
-    const ssize_t sent = send(socket, parts, 2, header_bytes_ + message.size);
+    const ssize_t sent = write_bytes(parts, 2, header_bytes_ + message.size);
     return sent > 0 ? static_cast<std::size_t>(sent) : 0;
   }
 
-  /// Reads from the socket with one system call. The missing bytes of an incomplete payload go to
-  /// `target`. All bytes that follow go to the read-ahead buffer. Returns the result of the system
+  /// Reads from the stream by one call of `read_bytes`. The missing bytes of an incomplete payload
+  /// go to `target`. All bytes that follow go to the read-ahead buffer. Returns the result of the
   /// call.
-  ssize_t read(int socket, payload_target& target) {
+  template <class ReadBytes>
+  ssize_t read(const ReadBytes& read_bytes, payload_target& target) {
     iovec parts[2];
     int count = 0;
     std::byte sink[4096];
@@ -89,7 +98,7 @@ class socket_frames {
       parts[count++] = {read_ahead_ + size_, sizeof read_ahead_ - size_};
       unfilled_ += sizeof read_ahead_ - size_;
     }
-    const ssize_t got = receive(socket, parts, count);
+    const ssize_t got = read_bytes(parts, count);
     if (got <= 0) return got;
     const auto size = static_cast<std::size_t>(got);
     const std::size_t body = std::min(size, left);
@@ -98,8 +107,8 @@ class socket_frames {
     target.filled(room == nullptr ? sink : room, body);
     return got;
   }
-  /// Returns whether the last call of `read` filled all the buffers that it passed to the system
-  /// call. If so, more bytes may be waiting in the socket.
+  /// Returns whether the last call of `read` filled all the buffers that it passed to `read_bytes`.
+  /// If so, more bytes may be waiting in the stream.
   bool may_have_more() const { return unfilled_ == 0; }
 
   /// Processes the bytes in the read-ahead buffer. Passes payload bytes to `target`. At the start
@@ -159,29 +168,6 @@ class socket_frames {
   bool has_checksums() const { return header_bytes_ != sizeof(header); }
   static bool is_sum_of(const checked_header& frame, const std::byte* payload, std::size_t size) {
     return detail::crc32c(0, payload, size) == frame.payload_sum;
-  }
-  // Writes the bytes of all `parts` to the socket. `size` is their total number. If they are few,
-  // copies them into one buffer first, because this is faster than passing the kernel a list of
-  // parts.
-  static ssize_t send(int socket, iovec* parts, int count, std::size_t size) {
-    std::byte frame_copy[sizeof(checked_header) + max_try_receive];
-    if (size > sizeof frame_copy) {
-      msghdr message{};
-      message.msg_iov = parts;
-      message.msg_iovlen = static_cast<std::size_t>(count);
-      return ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    }
-    std::size_t offset = 0;
-    for (int i = 0; i < count; ++i) {
-      if (parts[i].iov_len != 0)
-        std::memcpy(frame_copy + offset, parts[i].iov_base, parts[i].iov_len);
-      offset += parts[i].iov_len;
-    }
-    return ::send(socket, frame_copy, size, MSG_DONTWAIT | MSG_NOSIGNAL);
-  }
-  static ssize_t receive(int socket, iovec* parts, int count) {
-    if (count > 1) return ::readv(socket, parts, count);
-    return ::recv(socket, parts[0].iov_base, parts[0].iov_len, MSG_DONTWAIT);
   }
 
   std::size_t unfilled_ = 0;  // the space that the last read left unfilled

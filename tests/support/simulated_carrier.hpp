@@ -1,0 +1,451 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Ranks of one thread whose connections go through simulated streams of bytes in virtual time. All
+// code above the carriers is that of processes. A seed decides where reads and writes are split and
+// how long bytes travel.
+
+#include <colls/channel/channel.hpp>
+#include <colls/channel/receive.hpp>
+#include <colls/channel/send.hpp>
+#include <colls/transport/interprocess/carrier/stream_pipe.hpp>
+#include <colls/transport/interprocess/peer_protocol.hpp>
+
+#include <cerrno>
+#include <climits>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace simulated {
+
+using namespace colls;
+using namespace colls::interprocess;
+
+/// What happens when, on all ranks of a world.
+class timeline {
+ public:
+  using key = std::pair<time_point, std::uint64_t>;
+
+  explicit timeline(unsigned seed) : random_(seed) {}
+
+  time_point now() const { return now_; }
+  /// Returns a number from 1 to `max`.
+  std::size_t draw(std::size_t max) { return 1 + random_() % max; }
+
+  key at(time_point time, std::function<void()> action) {
+    const key made{time, ++count_};
+    events_.emplace(made, std::move(action));
+    return made;
+  }
+  key after(time_point delay, std::function<void()> action) {
+    return at(now_ + delay, std::move(action));
+  }
+  void cancel(const key& event) { events_.erase(event); }
+  /// Runs the next event. Returns false if there is none before `limit`.
+  bool step(time_point limit) {
+    if (events_.empty() || events_.begin()->first.first > limit) return false;
+    auto next = events_.extract(events_.begin());
+    now_ = next.key().first;
+    next.mapped()();
+    return true;
+  }
+
+ private:
+  std::mt19937 random_;
+  time_point now_ = seconds;
+  std::uint64_t count_ = 0;
+  std::map<key, std::function<void()>> events_;
+};
+
+/// The scheduler of one rank.
+class rank_scheduler final : public scheduler {
+ public:
+  explicit rank_scheduler(timeline& time) : time_(time) {}
+  time_point now() const override { return time_.now(); }
+  bool dispatch_events() override { return false; }
+  bool spins_now() const override { return false; }
+
+ private:
+  void add_timer(timer& waiting) override {
+    timers_[&waiting] = time_.at(waiting.due(), [this, &waiting] {
+      timers_.erase(&waiting);
+      waiting.expire();
+    });
+  }
+  void remove_timer(timer& waiting) override {
+    time_.cancel(timers_[&waiting]);
+    timers_.erase(&waiting);
+  }
+
+  timeline& time_;
+  std::map<timer*, timeline::key> timers_;
+};
+
+class byte_pipe;
+
+/// Two streams of bytes in opposite directions, and what their ends have received.
+struct byte_link {
+  struct end {
+    byte_pipe* pipe = nullptr;
+    std::deque<std::byte> arrived;
+    std::size_t in_flight = 0;  // bytes on their way to this end
+    time_point last_arrival = 0;
+    bool is_over = false;    // the peer writes no more, and all its bytes have arrived
+    bool is_closed = false;  // this end reads no more
+  };
+
+  explicit byte_link(timeline& owner) : time(owner) {}
+
+  timeline& time;
+  end ends[2];
+  bool is_reset = false;     // the stream has ended with an error
+  bool is_cut = false;       // whatever is sent is lost
+  bool flips_a_bit = false;  // the next bytes arrive changed
+
+  static constexpr std::size_t capacity = 96 * 1024;
+};
+
+/// One end of a link.
+class byte_pipe final : public stream_pipe<byte_pipe> {
+ public:
+  byte_pipe(std::shared_ptr<byte_link> link, int side, bool checks = false)
+      : stream_pipe(checks), link_(std::move(link)), side_(side) {
+    own().pipe = this;
+  }
+  ~byte_pipe() override {
+    close(false);
+    own().pipe = nullptr;
+  }
+
+  void close(bool) override {
+    if (own().is_closed) return;
+    own().is_closed = true;
+    shut_writing();
+  }
+  void shut_writing() override {
+    if (!std::exchange(is_shut_, true)) deliver({});
+  }
+  bool is_silent(time_point now) override {
+    return lost_since_ != never && now - lost_since_ > 5 * seconds;
+  }
+  bool has_peer_exited() const override { return link_->ends[1 - side_].is_closed; }
+
+  /// Called when bytes have arrived, or there is room for more.
+  void wake() {
+    if (!is_open()) return;
+    if (is_waiting_) flush();
+    poll();
+  }
+
+ private:
+  friend stream_pipe<byte_pipe>;
+
+  byte_link::end& own() { return link_->ends[side_]; }
+  byte_link::end& other() { return link_->ends[1 - side_]; }
+
+  bool is_open() { return is_started_ && !own().is_closed; }
+  void start() override {
+    stream_pipe::start();
+    is_started_ = true;
+    wake_later(side_);
+  }
+  void wait_writable(bool wanted) {
+    is_waiting_ = wanted;
+    if (wanted && room() > 0) wake_later(side_);
+  }
+  std::size_t room() {
+    return byte_link::capacity -
+           std::min(byte_link::capacity, other().arrived.size() + other().in_flight);
+  }
+  void wake_later(int side) {
+    link_->time.after(0, [link = link_, side] {
+      if (link->ends[side].pipe != nullptr) link->ends[side].pipe->wake();
+    });
+  }
+
+  ssize_t write_bytes(iovec* parts, int count, std::size_t size) {
+    if (link_->is_reset || other().is_closed) return fail(EPIPE);
+    if (room() == 0) return fail(EAGAIN);
+    if (link_->is_cut && lost_since_ == never) lost_since_ = link_->time.now();
+    const std::size_t sent = link_->time.draw(std::min(size, room()));
+    std::vector<std::byte> bytes;
+    for (int i = 0; i < count && bytes.size() < sent; ++i) {
+      const auto* const part = static_cast<const std::byte*>(parts[i].iov_base);
+      bytes.insert(bytes.end(), part, part + std::min(parts[i].iov_len, sent - bytes.size()));
+    }
+    if (std::exchange(link_->flips_a_bit, false)) bytes[bytes.size() / 2] ^= std::byte{16};
+    deliver(std::move(bytes));
+    return static_cast<ssize_t>(sent);
+  }
+  ssize_t read_bytes(iovec* parts, int count) {
+    std::deque<std::byte>& arrived = own().arrived;
+    if (link_->is_reset) return fail(ECONNRESET);
+    if (arrived.empty() && own().is_over) return 0;
+    if (arrived.empty()) return fail(EAGAIN);
+    std::size_t left = link_->time.draw(arrived.size());
+    std::size_t taken = 0;
+    for (int i = 0; i < count && left > 0; ++i) {
+      const std::size_t part = std::min(parts[i].iov_len, left);
+      const auto end = arrived.begin() + static_cast<std::ptrdiff_t>(part);
+      std::copy(arrived.begin(), end, static_cast<std::byte*>(parts[i].iov_base));
+      arrived.erase(arrived.begin(), end);
+      taken += part;
+      left -= part;
+    }
+    wake_later(side_);      // as epoll reports what is left
+    wake_later(1 - side_);  // there is room again
+    return static_cast<ssize_t>(taken);
+  }
+  // Bytes arrive at the other end after a while, and none at its end.
+  void deliver(std::vector<std::byte> bytes) {
+    byte_link::end& to = other();
+    to.in_flight += bytes.size();
+    to.last_arrival = std::max(
+        to.last_arrival, link_->time.now() + static_cast<time_point>(link_->time.draw(50'000)));
+    link_->time.at(to.last_arrival, [link = link_, side = 1 - side_, bytes = std::move(bytes)] {
+      byte_link::end& target = link->ends[side];
+      if (link->is_cut) return;
+      target.in_flight -= bytes.size();
+      target.arrived.insert(target.arrived.end(), bytes.begin(), bytes.end());
+      target.is_over |= bytes.empty();
+      if (target.pipe != nullptr) target.pipe->wake();
+    });
+  }
+  static ssize_t fail(int error) {
+    errno = error;
+    return -1;
+  }
+
+  std::shared_ptr<byte_link> link_;
+  int side_;
+  bool is_started_ = false;
+  bool is_shut_ = false;
+  bool is_waiting_ = false;
+  time_point lost_since_ = never;  // when it wrote the first bytes that were lost
+};
+
+class world;
+
+class byte_carrier final : public carrier {
+ public:
+  byte_carrier(world& all, int rank) : world_(all), rank_(rank) {}
+
+  void start(owner& user) override;
+  void stop_listening() override {}
+  task<bool> dial(dial_attempt& attempt) override;
+  task<bool> answers(int peer) override;
+
+ private:
+  time_point later() const;
+
+  world& world_;
+  int rank_;
+  owner* owner_ = nullptr;
+};
+
+/// One rank: a transport for `basic_channel`, of the parts that processes use.
+class virtual_rank final : peer_protocol::owner {
+ public:
+  static constexpr bool consumes = true;
+  using send_operation = queued_send<virtual_rank, posted_send>;
+  using recv_operation = receive_operation<virtual_rank>;
+
+  virtual_rank(world& all, int number, int size);
+  virtual_rank(const virtual_rank&) = delete;
+  ~virtual_rank() {
+    work_.reset();
+    if (record_.communicator != nullptr && !is_done_) matcher_.end(record_);
+    matcher_.remove(state_);
+  }
+
+  bool is_dead = false;
+  bool is_done() const { return is_done_; }
+  const communicator_state& state() const { return state_; }
+
+  /// Starts a collective whose body is `work(channel)`.
+  template <class Work>
+  void begin(const Work& work) {
+    record_.communicator = &state_;
+    record_.sequence = state_.take_sequence({});
+    record_.hash = hash_of({});
+    record_.started = now();
+    record_.deadline = now() + 20 * seconds;
+    matcher_.begin(record_);
+    work_->start(run(work));
+  }
+  /// Runs what is ready, as a poll of the engine does.
+  void poll() {
+    if (is_dead) return;
+    const auto none = [](const auto&) {};
+    while (scheduler_.queue().run() || protocol_.connections().poll(matcher_, none)) {
+    }
+  }
+  void sweep() {
+    if (!is_dead) protocol_.sweep(now());
+  }
+
+  // ---- the transport
+
+  int rank() const { return state_.rank(); }
+  int size() const { return state_.size(); }
+  time_point now() const { return scheduler_.now(); }
+  tag_matcher& matching() { return matcher_; }
+  run_queue& queue() { return scheduler_.queue(); }
+  scheduler& driver() { return scheduler_; }
+  void wake_driver() {}
+  int node_of(int) const { return 0; }
+  task<> close(time_point) { co_return; }
+  send_operation send(const message_key& key, const_bytes message, operation_record& record) {
+    return {*this, key, message, record};
+  }
+  recv_operation recv(const message_key& key, mutable_bytes message, operation_record& record) {
+    return {*this, key, message, record};
+  }
+  bool start(posted_send& send) { return protocol_.messages().start(send); }
+  bool start(posted_receive& receive) { return protocol_.messages().start(receive); }
+  void withdraw(posted_send& send) { protocol_.messages().withdraw(send); }
+
+ private:
+  template <class Work>
+  task<> run(Work work) {
+    try {
+      co_await work(*this, record_);
+    } catch (const error&) {
+      // The state of the communicator says why.
+    }
+    matcher_.end(record_);
+    is_done_ = true;
+  }
+  static std::vector<std::unique_ptr<carrier>> carriers(world& all, int number) {
+    std::vector<std::unique_ptr<carrier>> one;
+    one.push_back(std::make_unique<byte_carrier>(all, number));
+    return one;
+  }
+
+  rank_scheduler scheduler_;
+  tag_matcher matcher_;
+  communicator_state state_;
+  operation_record record_;
+  bool is_done_ = false;
+  peer_protocol protocol_;
+  std::optional<task_group> work_;
+};
+
+/// All ranks, which are connected by links.
+class world {
+ public:
+  world(int size, unsigned seed, bool checks = false)
+      : time(seed), checks_(checks), acceptors_(static_cast<std::size_t>(size)) {
+    for (int i = 0; i < size; ++i) ranks.push_back(std::make_unique<virtual_rank>(*this, i, size));
+    sweep();
+  }
+  /// Lets time pass until `is_over()`, or for `duration`, or for `max_events` events. Returns the
+  /// number of events.
+  template <class IsOver>
+  int run(const IsOver& is_over, time_point duration, int max_events = INT_MAX) {
+    const time_point limit = time.now() + duration;
+    int events = 0;
+    for (const auto& each : ranks) each->poll();
+    while (!is_over() && events < max_events && time.step(limit)) {
+      ++events;
+      for (const auto& each : ranks) each->poll();
+    }
+    return events;
+  }
+  /// Ends a rank as the kernel ends a process: its connections close, and it does nothing more.
+  void kill(int number) {
+    ranks[static_cast<std::size_t>(number)]->is_dead = true;
+    for (const opened_link& each : links) {
+      for (const int side : {0, 1}) {
+        byte_pipe* const end = each.link->ends[side].pipe;
+        if (each.ranks[side] == number && end != nullptr) end->close(false);
+      }
+    }
+  }
+  bool is_dead(int number) const { return ranks[static_cast<std::size_t>(number)]->is_dead; }
+  bool checks() const { return checks_; }
+  carrier::owner*& acceptor(int number) { return acceptors_[static_cast<std::size_t>(number)]; }
+
+  timeline time;
+
+ private:
+  void sweep() {
+    for (const auto& each : ranks) each->sweep();
+    time.after(50 * milliseconds, [this] { sweep(); });
+  }
+
+  bool checks_;
+  std::vector<carrier::owner*> acceptors_;
+
+ public:
+  /// The links that were ever open, with the ranks that dialled and accepted them.
+  struct opened_link {
+    int ranks[2];
+    std::shared_ptr<byte_link> link;
+  };
+  std::vector<opened_link> links;
+  std::vector<std::unique_ptr<virtual_rank>> ranks;
+};
+
+inline virtual_rank::virtual_rank(world& all, int number, int size)
+    : scheduler_(all.time),
+      matcher_(number),
+      state_(1, number, size, nullptr),
+      protocol_(scheduler_, matcher_, size, carriers(all, number),
+                static_cast<peer_protocol::owner&>(*this)) {
+  matcher_.add(state_);
+  work_.emplace(scheduler_);
+}
+
+inline void byte_carrier::start(owner& user) {
+  owner_ = &user;
+  world_.acceptor(rank_) = &user;
+}
+
+inline time_point byte_carrier::later() const {
+  return world_.time.now() + static_cast<time_point>(world_.time.draw(100'000));
+}
+
+// The verdict of the peer travels to this rank while the peer's end is open already.
+inline task<bool> byte_carrier::dial(dial_attempt& attempt) {
+  const int peer = attempt.peer;
+  scheduler& here = world_.ranks[static_cast<std::size_t>(rank_)]->driver();
+  attempt.has_address = true;
+  owner_->set_address(peer, "rank " + std::to_string(peer));
+  co_await here.sleep_until(later());
+  if (world_.is_dead(peer)) {
+    attempt.error = std::make_error_code(std::errc::connection_refused);
+    co_return true;
+  }
+  attempt.is_peer_alive = true;
+  owner_->set_half_open(peer, true);
+  const verdict answer = world_.acceptor(peer)->judge(rank_);
+  std::unique_ptr<byte_pipe> mine;
+  if (answer == verdict::accepted) {
+    auto link = std::make_shared<byte_link>(world_.time);
+    world_.links.push_back({{rank_, peer}, link});
+    mine = std::make_unique<byte_pipe>(link, 0, world_.checks());
+    world_.acceptor(peer)->opened(rank_, std::make_unique<byte_pipe>(link, 1, world_.checks()));
+    world_.acceptor(peer)->accept_ended(rank_);
+  }
+  co_await here.sleep_until(later());
+  if (answer == verdict::connection_failed) throw error(errc::peer_failed, "it has ended");
+  if (answer == verdict::unavailable) throw error(errc::unreachable, "it leaves");
+  if (mine != nullptr && owner_->is_wanted(peer)) owner_->opened(peer, std::move(mine));
+  co_return true;
+}
+
+inline task<bool> byte_carrier::answers(int peer) {
+  bool any_cut = world_.is_dead(peer);
+  for (const world::opened_link& each : world_.links) any_cut |= each.link->is_cut;
+  co_return !any_cut;
+}
+
+}  // namespace simulated
