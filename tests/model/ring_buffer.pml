@@ -9,7 +9,7 @@
  * ever (spin reports a state in which nothing can go on).
  *
  * headers: include/colls/transport/interprocess/carrier/ring_buffer.hpp
- * headers: include/colls/transport/interprocess/connection.hpp
+ * headers: include/colls/transport/interprocess/carrier/shared_memory_pipe.hpp
  * run: in order:
  * run: out of order: OUT_OF_ORDER
  * planted: NO_REQUEST_FENCE: in order: the sleeper looks for frames before its flag is visible
