@@ -6,9 +6,6 @@
 // COLLS_SEPARATE_COMPILATION. The one source file that includes this header compiles the functions
 // of the transport between processes.
 
-#include <colls/transport/interprocess/carrier/listening_carrier.ipp>
-#include <colls/transport/interprocess/carrier/shared_memory_carrier.ipp>
-#include <colls/transport/interprocess/carrier/socket_carrier.ipp>
 #include <colls/transport/interprocess/connection.ipp>
 #include <colls/transport/interprocess/connection_table.ipp>
 #include <colls/transport/interprocess/connector.ipp>
