@@ -121,8 +121,8 @@ TEST_CASE("a pinned algorithm is used or not applicable, never silently replaced
     return more[static_cast<std::size_t>(c.rank())];
   };
   const auto kept_order = [](int a, int b) { return a + b; };
-  for (int number = 1; number <= static_cast<int>(custom); ++number) {
-    const auto algo = static_cast<algorithm>(number);
+  for (int number = 1; number <= static_cast<int>(native) + 1; ++number) {
+    const auto algo = number <= static_cast<int>(native) ? static_cast<algorithm>(number) : custom;
     const auto any_of = [&](auto... known) { return ((algo == known) || ...); };
     const auto pin = [&](bool exists, const auto& call) { check_pin(algo, exists, call); };
     pin(any_of(linear, dissemination, binomial_tree, direct),

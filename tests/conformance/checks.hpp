@@ -28,19 +28,32 @@ inline constexpr auto sizes = std::to_array({1, 2, 3, 5});
 inline constexpr auto sizes = std::to_array({1, 2, 3, 4, 5, 7, 8});
 #endif
 
-/// The ranks that pass one buffer as input and as output. Whether a rank does so changes neither
+/// The ranks that pass one buffer as input and as output: all, none, or one. This changes neither
 /// messages nor results.
-enum class placement : std::uint8_t { in_place, out_of_place, one_in_place };
-inline bool is_in_place(placement where, int rank, int ranks) {
-  return where == placement::in_place || (where == placement::one_in_place && rank == ranks / 2);
-}
-/// Returns one of the placements. Counts that are tested with many shifts get all of them.
-inline placement placement_of(std::size_t n, std::size_t shift) {
-  return static_cast<placement>((n + shift) % 3);
-}
-inline const char* text_of(placement where) {
-  constexpr const char* texts[] = {"in place", "out of place", "one rank in place"};
-  return texts[static_cast<std::size_t>(where)];
+struct placement {
+  enum class kind : std::uint8_t { in_place, out_of_place, one_in_place };
+  kind where = kind::in_place;
+  int only = 0;  // the rank in place, if it is one
+
+  bool is_in_place(int rank) const {
+    return where == kind::in_place || (where == kind::one_in_place && rank == only);
+  }
+  const char* text() const {
+    constexpr const char* texts[] = {"in place", "out of place", "one rank in place"};
+    return texts[static_cast<std::size_t>(where)];
+  }
+};
+/// Returns one of the placements, but all of them for long vectors. Counts that are tested with many
+/// shifts get all of them, too, and each rank is the one in place.
+inline std::vector<placement> placements(int p, std::size_t n, std::size_t shift) {
+  const auto ranks = static_cast<std::size_t>(p);
+  std::vector<placement> all;
+  for (const std::size_t kind : {0U, 1U, 2U}) {
+    if (n <= 10'000 && kind != (n + shift) % 3) continue;
+    all.push_back(
+        {static_cast<placement::kind>(kind), static_cast<int>((n / 3 + shift / 3) % ranks)});
+  }
+  return all;
 }
 
 /// The cost of an algorithm in closed form.

@@ -56,37 +56,11 @@ class movements {
           for (const auto& row : rows<collective::all_gather>()) {
             if (!legal(row, pair, p)) continue;
             for (const layout& chunks : layouts(p, n)) {
-              const partition parts = chunks.parts;
-              const placement where = placement_of(n, shift);
-              const situation at{collective::all_gather, row.id, p, pair.name, n, cut, shift, -1,
-                                 text_of(where)};
-              auto data = buffers(p, parts.total() * pair.size, shift);
-              std::vector<memory> in;
-              std::vector<std::byte> want(parts.total() * pair.size);
-              for (int rank = 0; rank < p; ++rank) {
-                const std::size_t start = parts.offset(rank);
-                const std::size_t length = parts.count(rank);
-                in.emplace_back(length * pair.size, shift);
-                std::byte* const own = is_in_place(where, rank, p)
-                                           ? of_rank(data, rank).data() + start * pair.size
-                                           : in.back().data();
-                fill(pair, own, rank, start, length);
-                fill(pair, want.data() + start * pair.size, rank, start, length);
+              for (const placement& where : placements(p, n, shift)) {
+                const situation at{
+                    collective::all_gather, row.id, p, pair.name, n, cut, shift, -1, where.text()};
+                one_all_gather(all, row, at, pair, where, chunks.parts);
               }
-              const traffic sent = all.run(at.operation, cut, [&](channel net) {
-                const any_buffer result = erased(of_rank(data, net.rank()), pair);
-                const any_buffer own = is_in_place(where, net.rank(), p)
-                                           ? colls::chunks{result, parts}[net.rank()]
-                                           : erased(of_rank(in, net.rank()), pair);
-                return row.run(net, own, result, parts);
-              });
-              for (int rank = 0; rank < p; ++rank) {
-                expect(at, pair, rank, of_rank(data, rank), want, true);
-                if (is_in_place(where, rank, p)) continue;
-                expect(at, pair, rank, of_rank(in, rank),
-                       folded(pair, rank, rank + 1, parts.offset(rank), parts.count(rank)), true);
-              }
-              expect_cost(at, sent, parts, pair);
             }
           }
         });
@@ -160,6 +134,39 @@ class movements {
   template <collective Coll>
   static constexpr const auto& rows() {
     return algorithm_table::template algorithms<Coll>();
+  }
+
+  template <class Row>
+  static void one_all_gather(ranks& all, const Row& row, const situation& at,
+                             const element_and_op& pair, const placement& where,
+                             const partition& parts) {
+    auto data = buffers(at.ranks, parts.total() * pair.size, at.shift);
+    std::vector<memory> in;
+    std::vector<std::byte> want(parts.total() * pair.size);
+    for (int rank = 0; rank < at.ranks; ++rank) {
+      const std::size_t start = parts.offset(rank);
+      const std::size_t length = parts.count(rank);
+      in.emplace_back(length * pair.size, at.shift);
+      std::byte* const own = where.is_in_place(rank)
+                                 ? of_rank(data, rank).data() + start * pair.size
+                                 : in.back().data();
+      fill(pair, own, rank, start, length);
+      fill(pair, want.data() + start * pair.size, rank, start, length);
+    }
+    const traffic sent = all.run(at.operation, at.cut, [&](channel net) {
+      const any_buffer result = erased(of_rank(data, net.rank()), pair);
+      const any_buffer own = where.is_in_place(net.rank())
+                                 ? colls::chunks{result, parts}[net.rank()]
+                                 : erased(of_rank(in, net.rank()), pair);
+      return row.run(net, own, result, parts);
+    });
+    for (int rank = 0; rank < at.ranks; ++rank) {
+      expect(at, pair, rank, of_rank(data, rank), want, true);
+      if (where.is_in_place(rank)) continue;
+      expect(at, pair, rank, of_rank(in, rank),
+             folded(pair, rank, rank + 1, parts.offset(rank), parts.count(rank)), true);
+    }
+    expect_cost(at, sent, parts, pair);
   }
 
   template <class Row>

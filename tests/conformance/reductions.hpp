@@ -23,11 +23,13 @@ class reductions {
     sweep<World>(
         [&](ranks& all, const element_and_op& pair, std::size_t n, pieces cut, std::size_t shift) {
           const int p = all.size();
-          const placement where = placement_of(n, shift);
           for (const auto& row : table) {
-            const situation at{collective::all_reduce, row.id, p, pair.name, n, cut, shift, -1,
-                               text_of(where),         form};
-            if (legal(row, pair, p)) one_all_reduce(all, row, at, pair, where, {});
+            if (!legal(row, pair, p)) continue;
+            for (const placement& where : placements(p, n, shift)) {
+              const situation at{collective::all_reduce, row.id, p, pair.name, n, cut, shift, -1,
+                                 where.text(),           form};
+              one_all_reduce(all, row, at, pair, where, {});
+            }
           }
         });
   }
@@ -54,7 +56,7 @@ class reductions {
             const element_and_op& pair = elements_and_ops()[0];
             const situation at{
                 collective::all_reduce, row.id, all.size(), pair.name, n, {}, 0, -1, "over nodes"};
-            one_all_reduce(all, row, at, pair, placement_of(n, 0), nodes);
+            one_all_reduce(all, row, at, pair, placements(all.size(), n, 0)[0], nodes);
           }
         }
       }
@@ -148,18 +150,18 @@ class reductions {
     std::vector<memory> out;
     placement where;
 
-    buffers_of_ranks(const element_and_op& pair, const situation& at, placement place)
+    buffers_of_ranks(const element_and_op& pair, const situation& at, const placement& place)
         : in(inputs(pair, at.ranks, at.n, at.shift)),
           out(inputs(pair, at.ranks, at.n, at.shift + 3)),
           where(place) {}
     memory& output(int rank) {
-      const bool in_place = is_in_place(where, rank, static_cast<int>(in.size()));
+      const bool in_place = where.is_in_place(rank);
       return of_rank(in_place ? in : out, rank);
     }
     /// Requires that no rank has written to an input that is not its output.
     void expect_inputs(const situation& at, const element_and_op& pair) {
       for (int rank = 0; rank < at.ranks; ++rank) {
-        if (is_in_place(where, rank, at.ranks)) continue;
+        if (where.is_in_place(rank)) continue;
         expect(at, pair, rank, of_rank(in, rank), folded(pair, rank, rank + 1, 0, at.n), true);
       }
     }
@@ -167,7 +169,7 @@ class reductions {
 
   template <class Row>
   static void one_all_reduce(ranks& all, const Row& row, const situation& at,
-                             const element_and_op& pair, placement where,
+                             const element_and_op& pair, const placement& where,
                              const std::vector<int>& nodes) {
     buffers_of_ranks data(pair, at, where);
     const traffic sent = all.run(at.operation, at.cut, [&](channel net) {
@@ -183,30 +185,36 @@ class reductions {
     expect_cost(at, sent, partition(at.n, at.ranks), pair, nodes);
   }
 
+  template <collective Coll, class Row>
+  static void one_prefix_sum(ranks& all, const Row& row, const situation& at,
+                             const element_and_op& pair, const placement& where) {
+    buffers_of_ranks data(pair, at, where);
+    const traffic sent = all.run(Coll, at.cut, [&](channel net) {
+      return row.run(net, erased(of_rank(data.in, net.rank()), pair),
+                     erased(data.output(net.rank()), pair), pair.op);
+    });
+    for (int rank = 0; rank < at.ranks; ++rank) {
+      // The output of rank 0 of an exscan is what it was before: in both buffers its input.
+      const int last = Coll == collective::scan ? rank + 1 : std::max(rank, 1);
+      expect(at, pair, rank, data.output(rank), folded(pair, 0, last, 0, at.n),
+             in_order(row, pair));
+    }
+    data.expect_inputs(at, pair);
+    expect_cost(at, sent, partition(at.n, at.ranks), pair);
+  }
+
   template <collective Coll>
   static void prefix_sums() {
-    sweep<World>(
-        [&](ranks& all, const element_and_op& pair, std::size_t n, pieces cut, std::size_t shift) {
-          const int p = all.size();
-          const placement where = placement_of(n, shift);
-          for (const auto& row : rows<Coll>()) {
-            if (!legal(row, pair, p)) continue;
-            const situation at{Coll, row.id, p, pair.name, n, cut, shift, -1, text_of(where)};
-            buffers_of_ranks data(pair, at, where);
-            const traffic sent = all.run(Coll, cut, [&](channel net) {
-              return row.run(net, erased(of_rank(data.in, net.rank()), pair),
-                             erased(data.output(net.rank()), pair), pair.op);
-            });
-            for (int rank = 0; rank < p; ++rank) {
-              // The output of rank 0 of an exscan is what it was before: in both buffers its input.
-              const int last = Coll == collective::scan ? rank + 1 : std::max(rank, 1);
-              expect(at, pair, rank, data.output(rank), folded(pair, 0, last, 0, n),
-                     in_order(row, pair));
-            }
-            data.expect_inputs(at, pair);
-            expect_cost(at, sent, partition(n, p), pair);
-          }
-        });
+    sweep<World>([&](ranks& all, const element_and_op& pair, std::size_t n, pieces cut,
+                     std::size_t shift) {
+      for (const auto& row : rows<Coll>()) {
+        if (!legal(row, pair, all.size())) continue;
+        for (const placement& where : placements(all.size(), n, shift)) {
+          const situation at{Coll, row.id, all.size(), pair.name, n, cut, shift, -1, where.text()};
+          one_prefix_sum<Coll>(all, row, at, pair, where);
+        }
+      }
+    });
   }
 };
 

@@ -173,6 +173,37 @@ TEST_CASE("a rank that pins its own algorithm does not match one that pins an al
   }
 }
 
+/// An all_gather of the user's own.
+struct gather_algorithm : colls::collective_algorithm<collective::all_gather> {
+  static constexpr const char* name = "own_gather";
+
+  template <colls::channel Channel>
+  static colls::task<> run(Channel net, colls::any_buffer in, colls::any_buffer out,
+                           colls::partition parts) {
+    return colls::linear::all_gather.run(net, in, out, parts);
+  }
+  static constexpr auto cost(const colls::loggp_model& model, const colls::algorithm_choice&) {
+    return model.mesh(model.chunk_bytes());
+  }
+};
+inline constexpr gather_algorithm own_gather;
+
+TEST_CASE("of equal names and different counts only the counts are reported") {
+  communicators all(2);
+  std::vector<int> in(2);
+  std::vector<int> out(3);
+  auto one = all[0].all_gather_v<own_gather>(in, out, std::vector{2, 1});
+  auto other = all[1].all_gather_v<own_gather>(in, out, std::vector{1, 2});
+  for (auto* const call : {&one, &other}) {
+    const colls::failure why = failure_of(all, *call);
+    CAPTURE(std::string(why.detail));
+    CHECK(why.code == errc::mismatch);
+    CHECK(std::string(why.detail).find("own_gather") != std::string::npos);
+    CHECK(std::string(why.detail).find("they differ in count") != std::string::npos);
+    CHECK(std::string(why.detail).find("unknown") == std::string::npos);
+  }
+}
+
 TEST_CASE("two algorithms of one name in one program are not taken for each other") {
   communicators all(3);
   for (int repeat = 0; repeat < 3; ++repeat) {

@@ -8,18 +8,21 @@
 struct own_algorithm : colls::collective_algorithm<colls::collective::all_reduce> {
   static constexpr const char* name = "own";
 
-  template <colls::channel Channel>
 #ifdef MUST_NOT_COMPILE
-  static colls::task<> run(Channel, colls::any_buffer, colls::any_op){
+  template <colls::channel Channel>
+  static colls::task<> run(Channel, colls::any_buffer, colls::any_op) {
+    co_return;
+  }
 #else
+  template <colls::channel Channel>
   static colls::task<> run(Channel, colls::any_buffer, colls::any_buffer, colls::any_op) {
+    co_return;
+  }
 #endif
-      co_return;
-} static constexpr auto cost(const colls::loggp_model& model, const colls::algorithm_choice&) {
-  return model.star_out(model.bytes());
-}
-}
-;
+  static constexpr auto cost(const colls::loggp_model& model, const colls::algorithm_choice&) {
+    return model.star_out(model.bytes());
+  }
+};
 inline constexpr own_algorithm own;
 
 colls::task<> rank_main(colls::inproc::communicator& comm) {

@@ -13,14 +13,15 @@ struct own_algorithm : colls::collective_algorithm<colls::collective::all_reduce
     co_return;
   }
 #ifdef MUST_NOT_COMPILE
-  static constexpr auto price(const colls::loggp_model& model, const colls::algorithm_choice&){
+  static constexpr auto price(const colls::loggp_model& model, const colls::algorithm_choice&) {
+    return model.star_out(model.bytes());
+  }
 #else
   static constexpr auto cost(const colls::loggp_model& model, const colls::algorithm_choice&) {
+    return model.star_out(model.bytes());
+  }
 #endif
-      return model.star_out(model.bytes());
-}
-}
-;
+};
 inline constexpr own_algorithm own;
 
 colls::task<> rank_main(colls::inproc::communicator& comm) {

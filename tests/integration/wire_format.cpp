@@ -198,6 +198,8 @@ TEST_CASE("hashes and identifiers that ranks compare") {
         "000000");
   CHECK(static_cast<int>(collective::attach) == 19);
   CHECK(static_cast<int>(algorithm::native) == 18);
+  CHECK(static_cast<int>(algorithm::custom) == 255);
+  CHECK(colls::with_name(0x0123'4567'89ab'cdefULL, "star") == 0x6e687edd88888888ULL);
   CHECK(static_cast<int>(errc::crypto_failed) == 28);
 }
 

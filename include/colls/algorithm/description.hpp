@@ -25,8 +25,8 @@ struct algorithm_needs {
 
 /// The base class of each algorithm of the collective `Coll`. An algorithm is an empty class, and a
 /// constant of this class is passed as a template argument. The class has these static members:
-/// - `run(net, arguments...)` is a function template that returns the task of one rank. `net` is a
-///   channel. `algorithm_function` lists the other arguments.
+/// - `run(net, arguments...)` is a function template that returns the task of one rank, and is
+///   usually a coroutine. `net` is a channel. `algorithm_function` lists the other arguments.
 /// - `cost(model, choice)` returns the predicted cost of a call, a `loggp::phase`. `model` is the
 ///   `loggp_model` of the call. There are at least two ranks.
 /// - `name`, a string. The base class `built_in` of the algorithms of colls defines it.
@@ -44,11 +44,6 @@ struct collective_algorithm {
   /// Returns the length in bytes of the longest part of the vector that the algorithm cuts into
   /// segments. Returns 0 if the algorithm cuts nothing.
   static constexpr std::uint64_t segmented_bytes(const loggp_model&) { return 0; }
-  /// The frameless form of the algorithm (see algorithm/frameless.hpp) for the type `Channel`, or
-  /// void if there is none. `is_frameless` says which calls use it.
-  template <class Channel>
-  using frameless = void;
-  static constexpr bool is_frameless(const selection_query&) { return true; }
 };
 
 /// The base class of each algorithm of colls. `Id` is the number and the name of the algorithm.
@@ -56,6 +51,11 @@ template <collective Coll, algorithm Id>
 struct built_in : collective_algorithm<Coll> {
   static constexpr algorithm id = Id;
   static constexpr const char* name = colls::name(Id);
+  /// The frameless form of the algorithm (see algorithm/frameless.hpp) for the type `Channel`, or
+  /// void if there is none. `is_frameless` says which calls use it.
+  template <class Channel>
+  using frameless = void;
+  static constexpr bool is_frameless(const selection_query&) { return true; }
 };
 
 namespace detail {
@@ -100,6 +100,7 @@ using algorithm_function =
 
 /// The description of an algorithm, as the selection needs it.
 struct algorithm_info {
+  collective operation = collective::none;
   algorithm id = algorithm::automatic;
   const char* name = "";
   algorithm_needs needs;
@@ -123,7 +124,8 @@ struct algorithm_entry : algorithm_info {
 
 template <auto Algorithm>
 constexpr algorithm_info info_of() {
-  return {Algorithm.id,
+  return {Algorithm.operation,
+          Algorithm.id,
           Algorithm.name,
           Algorithm.needs,
           Algorithm.reduction_order,

@@ -121,7 +121,9 @@ class algorithm_table {
   template <collective Coll, class Visitor>
   static constexpr void for_each(const Visitor& visitor) {
     algorithms_of<Coll>().for_each([&]<auto Algorithm>() {
-      static_assert(Algorithm.operation == Coll && Algorithm.id < algorithm::custom);
+      static_assert(Algorithm.operation == Coll && Algorithm.id != algorithm::custom,
+                    "an algorithm of colls derives from built_in<collective, algorithm>, and is in "
+                    "the list of its collective");
       if constexpr (provides<transport>(Algorithm.needs)) {
         visitor.template operator()<Algorithm>();
       }

@@ -56,8 +56,8 @@ constexpr void with_collective(collective coll, Visitor visitor) {
 }  // namespace detail
 
 // The algorithms of colls, with their numbers. The numbers are part of the wire format and never
-// change. `native` is an implementation of a library, such as NCCL. `custom` is an algorithm of the
-// user's own, which has another name.
+// change. A new algorithm gets the next one. `native` is an implementation of a library, such as
+// NCCL.
 #define COLLS_ALGORITHM_NAMES(ALGORITHM) \
   ALGORITHM(linear, 1)                   \
   ALGORITHM(ring, 2)                     \
@@ -76,17 +76,17 @@ constexpr void with_collective(collective coll, Visitor visitor) {
   ALGORITHM(reduce_scatter_gather, 15)   \
   ALGORITHM(hierarchical, 16)            \
   ALGORITHM(direct, 17)                  \
-  ALGORITHM(native, 18)                  \
-  ALGORITHM(custom, 19)
+  ALGORITHM(native, 18)
 
 /// The algorithm of a call. `automatic` means that the class `tuning` chooses the algorithm. The
-/// name of `automatic` in command lines and JSON is `auto`. `custom` cannot be named there: a call
-/// names an algorithm of the user's own by a template argument.
+/// name of `automatic` in command lines and JSON is `auto`. `custom` stands for an algorithm of the
+/// user's own, which only a template argument of a call can name.
 enum class algorithm : std::uint8_t {
   automatic = 0,
 #define COLLS_ENUMERATOR(id, number) id = number,
   COLLS_ALGORITHM_NAMES(COLLS_ENUMERATOR)
 #undef COLLS_ENUMERATOR
+      custom = 255,
 };
 
 /// The order in which a reduction combines the inputs. With `any`, the algorithm chooses the order.
@@ -117,6 +117,8 @@ constexpr const char* name(algorithm algo) {
   switch (algo) {
     case algorithm::automatic:
       return "auto";
+    case algorithm::custom:
+      return "custom";
 #define COLLS_NAME(id, number) \
   case algorithm::id:          \
     return #id;
@@ -125,17 +127,18 @@ constexpr const char* name(algorithm algo) {
   }
   return "unknown algorithm";
 }
-#undef COLLS_ALGORITHM_NAMES
 
 /// Returns the algorithm with the name `text`, or `std::nullopt` if no algorithm of colls has this
 /// name.
 constexpr std::optional<algorithm> algorithm_of(std::string_view text) {
-  for (int i = 0; i < static_cast<int>(algorithm::custom); ++i) {
-    const auto algo = static_cast<algorithm>(i);
-    if (text == name(algo)) return algo;
-  }
+  if (text == name(algorithm::automatic)) return algorithm::automatic;
+#define COLLS_NAMED(id, number) \
+  if (text == #id) return algorithm::id;
+  COLLS_ALGORITHM_NAMES(COLLS_NAMED)
+#undef COLLS_NAMED
   return std::nullopt;
 }
+#undef COLLS_ALGORITHM_NAMES
 
 class communicator_state;
 class tag_matcher;

@@ -89,7 +89,7 @@ constexpr errc_text text_of(errc code) {
     case errc::not_enough_memory:
       return {"not_enough_memory", "memory could not be allocated"};
     case errc::user_op_failed:
-      return {"user_op_failed", "the user's reduction threw an exception"};
+      return {"user_op_failed", "a reduction or an algorithm of the user's own threw an exception"};
     case errc::unreachable:
       return {"unreachable", "check the address, the port and that the peer is running"};
     case errc::join_failed:

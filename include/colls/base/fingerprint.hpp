@@ -26,8 +26,8 @@ struct fingerprint {
   std::uint32_t lanes = 1;
   std::uint32_t radix = 0;
   std::uint64_t count = 0;
-  // A hash of the counts (v-collectives), of the buffer sizes (groups), and of the name of an
-  // algorithm of the user's own.
+  // A hash of the counts (v-collectives) or buffer sizes (groups). If the algorithm is the user's
+  // own, the upper half is a hash of its name instead.
   std::uint64_t shape = 0;
   std::uint64_t segment = 0;
 
@@ -44,11 +44,12 @@ constexpr std::uint64_t mix(std::uint64_t hash, std::uint64_t number) {
   return hash ^ (hash >> 31);
 }
 
-/// Returns a hash of the name of an algorithm of the user's own.
-constexpr std::uint64_t hash_of_name(const char* name) {
+/// Returns `shape` with a hash of `name` in its upper half. `name` is that of an algorithm of the
+/// user's own.
+constexpr std::uint64_t with_name(std::uint64_t shape, const char* name) {
   std::uint64_t hash = 0;
   for (; *name != 0; ++name) hash = mix(hash, static_cast<unsigned char>(*name));
-  return hash;
+  return (hash >> 32 << 32) | ((shape ^ (shape >> 32)) & 0xffff'ffff);
 }
 
 /// Returns the hash of a fingerprint. The hash is never 0, because 0 in a message means that the
@@ -86,8 +87,8 @@ inline std::uint64_t hash_of(const fingerprint& call) {
 namespace detail {
 
 /// Remembers the name of an algorithm of the user's own, so that error messages can contain it.
-/// `shape` is that member of the fingerprint of a call with this algorithm. `name` must stay valid.
-void remember_custom_algorithm(std::uint64_t shape, const char* name);
+/// `name` must stay valid.
+void remember_custom_algorithm(const char* name);
 
 /// Appends a description of `call` to `out`, such as "all_reduce of 10 x float, plus, ring".
 void describe(line& out, const fingerprint& call);

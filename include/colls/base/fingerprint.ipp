@@ -12,24 +12,26 @@
 
 namespace colls::detail {
 
-/// The names of algorithms of the user's own that calls in this process have pinned. A name can be
-/// lost if there are many. The error message of a mismatch then does not contain it.
+/// The names of algorithms of the user's own that calls in this process have pinned. If there are
+/// very many, a name can be lost. The error message of a mismatch then does not contain it.
 class custom_algorithm_names {
  public:
-  void add(std::uint64_t shape, const char* name) {
+  void add(const char* name) {
+    const std::uint64_t hash = hash_of(name);
     const lock guard(is_locked_);
-    slots_[shape % size] = {shape, name};
+    slots_[hash % size] = {hash, name};
   }
-  /// Returns the name, or null if no call in this process has had a fingerprint with `shape`.
+  /// Returns the name whose hash is in the upper half of `shape`, or null if it is unknown.
   const char* find(std::uint64_t shape) {
+    const std::uint64_t hash = shape >> 32;
     const lock guard(is_locked_);
-    const slot& known = slots_[shape % size];
-    return known.shape == shape ? known.name : nullptr;
+    const slot& known = slots_[hash % size];
+    return known.hash == hash ? known.name : nullptr;
   }
 
  private:
   struct slot {
-    std::uint64_t shape = 0;
+    std::uint64_t hash = 0;
     const char* name = nullptr;
   };
   class lock {
@@ -45,7 +47,9 @@ class custom_algorithm_names {
    private:
     std::atomic_flag& flag_;
   };
-  static constexpr std::size_t size = 64;
+  static constexpr std::size_t size = 256;
+
+  static std::uint64_t hash_of(const char* name) { return with_name(0, name) >> 32; }
 
   std::atomic_flag is_locked_;
   slot slots_[size];
@@ -56,8 +60,8 @@ COLLS_ONCE custom_algorithm_names& names_of_custom_algorithms() {
   return names;
 }
 
-COLLS_ONCE void remember_custom_algorithm(std::uint64_t shape, const char* name) {
-  names_of_custom_algorithms().add(shape, name);
+COLLS_ONCE void remember_custom_algorithm(const char* name) {
+  names_of_custom_algorithms().add(name);
 }
 
 COLLS_ONCE void describe(line& out, const fingerprint& call) {
@@ -98,13 +102,12 @@ COLLS_ONCE void describe_mismatch(failure& reason, int rank, const fingerprint& 
   }
   const bool is_custom =
       call.algorithm == algorithm::custom && other_call.algorithm == algorithm::custom;
-  add(call.count != other_call.count || (call.shape != other_call.shape && !is_custom), "count");
+  const std::uint64_t differing = call.shape ^ other_call.shape;
+  add(call.count != other_call.count || (is_custom ? differing << 32 : differing) != 0, "count");
   add(call.type != other_call.type || call.element_size != other_call.element_size, "type");
   add(call.op != other_call.op, "op");
   add(call.root != other_call.root, "root");
-  add(call.algorithm != other_call.algorithm, "algorithm");
-  // The hash of the name and that of the counts are one number.
-  add(call.shape != other_call.shape && is_custom, "algorithm or counts");
+  add(call.algorithm != other_call.algorithm || (is_custom && differing >> 32 != 0), "algorithm");
   add(call.accumulate != other_call.accumulate || call.wire != other_call.wire, "accumulate type");
   add(call.segment != other_call.segment || call.lanes != other_call.lanes, "segment");
   add(call.radix != other_call.radix, "radix");

@@ -22,9 +22,7 @@ struct call_body {
   using function_pointer = Function*;
   using offsets = std::vector<std::size_t>;
 
-  static bool accumulates_in_storage(const reduction& op) {
-    return op.prepare == nullptr && op.accumulate_size == op.storage_size;
-  }
+  static bool accumulates_in_storage(const reduction& op) { return op.prepare == nullptr; }
 
   /// Writes the elements of `in` to the working buffer `work`. If the reduction has a prepare step,
   /// this step converts the elements to the accumulate type, in which the algorithm combines them.

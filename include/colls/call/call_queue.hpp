@@ -12,10 +12,6 @@
 #include <colls/coroutine/sync_wait.hpp>
 #include <colls/selection/tuning.hpp>
 
-namespace colls {
-struct algorithm_info;
-}
-
 namespace colls::detail {
 
 /// The data that all calls with the same fingerprint share. The fingerprint contains the arguments

@@ -11,8 +11,8 @@
 
 namespace colls::detail {
 
-/// Returns the algorithms of `entries` that can perform a call, of which only `pinned` is considered
-/// unless it is `automatic`.
+/// Returns the algorithms of `entries` that can perform a call. If `pinned` is not `automatic`,
+/// considers only `pinned`.
 template <class AlgorithmTable, class Entries>
 algorithm_candidates candidates_for(const Entries& entries, const selection_query& query,
                                     algorithm pinned) {
@@ -23,7 +23,7 @@ algorithm_candidates candidates_for(const Entries& entries, const selection_quer
   }
   return result;
 }
-/// Returns why no algorithm of `entries` that is considered can perform a call.
+/// Returns the reason why `candidates_for` found no algorithm for a call.
 template <class AlgorithmTable, class Entries>
 [[gnu::cold]] failure no_candidate(const Entries& entries, const selection_query& query,
                                    algorithm pinned) {
@@ -100,8 +100,10 @@ template <collective Coll>
     check.fail(second_thread_failure());
     return nullptr;
   }
-  const algorithm_info* const custom = opts.algorithm == algorithm::custom ? custom_ : nullptr;
-  if (custom != nullptr) requested.shape = mix(requested.shape, hash_of_name(custom->name));
+  const bool is_custom =
+      opts.algorithm == algorithm::custom && custom_ != nullptr && custom_->operation == Coll;
+  const algorithm_info* const custom = is_custom ? custom_ : nullptr;
+  if (is_custom) requested.shape = with_name(requested.shape, custom->name);
   if (const call_cache::entry* const known = cache().find(requested, custom)) return known;
   check.require(opts.radix == 0 || opts.radix >= 2, "radix %d is not 2 or more", opts.radix);
   if (check.failed()) return nullptr;
@@ -124,7 +126,7 @@ template <collective Coll>
   fingerprint agreed = requested;
   set_choice(agreed, chosen.choice);
   if (uses_native<Transport>(opts)) agreed.algorithm = algorithm::native;
-  if (custom != nullptr) remember_custom_algorithm(agreed.shape, custom->name);
+  if (is_custom) remember_custom_algorithm(custom->name);
   bool is_frameless = false;
   frameless_algorithms<Coll, Transport>().for_each([&]<auto Algorithm>() {
     if (Algorithm.id == chosen.choice.id) is_frameless = Algorithm.is_frameless(query);

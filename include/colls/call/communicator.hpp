@@ -7,6 +7,7 @@
 #include <colls/algorithm/table.hpp>
 #include <colls/base/shared_buffer.hpp>
 #include <colls/call/communicator_core.hpp>
+#include <colls/call/pin_algorithm.hpp>
 
 #include <memory>
 #include <tuple>
@@ -154,8 +155,13 @@ class communicator {
   /// Returns the predicted time of the algorithm `Custom`, which is one of the user's own.
   template <auto Custom>
   explanation explain(std::uint64_t bytes, const options& opts = {}) const {
-    constexpr collective coll = Custom.operation;
-    return core_->explain(coll, bytes, opts, custom_algorithm<coll, Custom>());
+    static_assert(detail::is_custom<Custom>,
+                  "colls: of an algorithm of colls, pass its name in the options: explain("
+                  "collective, bytes, {.algorithm = ...})");
+    if constexpr (detail::is_custom<Custom>) {
+      constexpr collective coll = Custom.operation;
+      return core_->explain(coll, bytes, opts, detail::custom_algorithm<Transport, coll, Custom>());
+    }
   }
 
   /// Allocates a buffer of `count` elements and sets all its bytes to zero. If the transport
@@ -613,9 +619,6 @@ class communicator {
     return element_id<range_element_t<Range>>();
   }
 
-  template <auto Pinned>
-  static constexpr bool is_custom = !std::is_same_v<detail::class_of<Pinned>, algorithm>;
-
   /// Options that pin an algorithm of the user's own, for the call to which they are passed.
   struct custom_options : options {
     typename detail::core<Transport>::custom_pin pin;
@@ -625,70 +628,25 @@ class communicator {
   /// is `automatic`, returns `opts` itself.
   template <collective Coll, auto Pinned, bool Commutes = true>
   decltype(auto) pin_algorithm(const options& opts) const {
-    if constexpr (is_custom<Pinned>) {
+    if constexpr (detail::is_custom<Pinned>) {
       options pinned_opts = opts;
       pinned_opts.algorithm = algorithm::custom;
-      return custom_options{pinned_opts,
-                            {*core_.operator->(), custom_algorithm<Coll, Pinned, Commutes>()}};
+      return custom_options{
+          pinned_opts,
+          {*core_.operator->(), detail::custom_algorithm<Transport, Coll, Pinned, Commutes>()}};
     } else if constexpr (Pinned == algorithm::automatic) {
       return opts;
     } else {
       constexpr bool is_native = Pinned == algorithm::native;  // checked at run time
       constexpr bool is_supported = is_native || detail::has_algorithm(Coll, Pinned, true);
       static_assert(is_supported, "colls: this collective has no such algorithm");
-      check_commutes<!is_supported || is_native || detail::has_algorithm(Coll, Pinned, Commutes)>();
+      detail::check_commutes<!is_supported || is_native ||
+                             detail::has_algorithm(Coll, Pinned, Commutes)>();
       options pinned_opts = opts;
       pinned_opts.algorithm = Pinned;
       return pinned_opts;
     }
   }
-  /// Returns the description of `Pinned`, an algorithm of the user's own.
-  template <collective Coll, auto Pinned, bool Commutes = true>
-  static constexpr const algorithm_info* custom_algorithm() {
-    constexpr bool is_of_collective = detail::algorithm_for<Pinned, Coll>;
-    constexpr bool is_named = detail::named_algorithm<Pinned>;
-    constexpr bool is_on_host = std::is_same_v<memory_space, host_memory>;
-    constexpr bool is_complete = requires { sizeof(Transport); };
-    static_assert(is_of_collective,
-                  "colls: an algorithm of your own derives from colls::collective_algorithm<C>, "
-                  "where C is the collective that it performs, here another one");
-    static_assert(is_named,
-                  "colls: an algorithm of your own needs a name, which all ranks compare: "
-                  "static constexpr const char* name = \"...\"");
-    static_assert(is_on_host,
-                  "colls: an algorithm of your own moves host memory, and this communicator "
-                  "moves device memory");
-    static_assert(is_complete,
-                  "colls: a file that pins an algorithm of its own compiles it for the "
-                  "transport, so it includes the transport's header: <colls/interprocess.hpp> "
-                  "for colls::world");
-    if constexpr (is_of_collective && is_named && is_on_host && is_complete) {
-      constexpr bool is_runnable = detail::runnable_algorithm<Pinned, basic_channel<Transport>>;
-      constexpr bool is_priced = detail::priced_algorithm<Pinned>;
-      static_assert(is_runnable,
-                    "colls: the function run of this algorithm does not take the arguments of "
-                    "its collective, or does not return colls::task<> (see "
-                    "colls::algorithm_function)");
-      static_assert(is_priced,
-                    "colls: an algorithm of your own needs a static constexpr function "
-                    "cost(const colls::loggp_model&, const colls::algorithm_choice&)");
-      static_assert(!algorithm_of(Pinned.name), "colls: an algorithm of colls has this name");
-      static_assert(detail::provides<Transport>(Pinned.needs),
-                    "colls: this transport does not have what the algorithm needs");
-      check_commutes<Commutes || !Pinned.needs.commutative>();
-      if constexpr (is_runnable && is_priced) {
-        return &detail::entry_of<Pinned, basic_channel<Transport>>;
-      }
-    }
-    return nullptr;
-  }
-  template <bool Commutes>
-  static constexpr void check_commutes() {
-    static_assert(Commutes,
-                  "colls: this algorithm sums each chunk beginning at another rank, so the "
-                  "operation has to commute: wrap it in colls::commutative, or pin another");
-  }
-
   // Returns a type-erased reduction, which combines elements of type `T` with `op`. The reduction
   // may refer to `op`. Therefore `op` must stay alive until the call has copied its state.
   template <class T, class Op>

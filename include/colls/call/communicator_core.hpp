@@ -43,15 +43,19 @@ class core final : public call_queue {
   /// slower.
   class [[nodiscard]] custom_pin {
    public:
-    custom_pin(core& owner, const algorithm_info* custom) : owner_(owner) {
-      owner_.custom_ = custom;
+    custom_pin(core& owner, const algorithm_info* custom) {
+      if (owner.queue().is_run_by_other_thread()) return;  // its call is refused
+      owner.custom_ = custom;
+      owner_ = &owner;
     }
     custom_pin(const custom_pin&) = delete;
     custom_pin& operator=(const custom_pin&) = delete;
-    ~custom_pin() { owner_.custom_ = nullptr; }
+    ~custom_pin() {
+      if (owner_ != nullptr) owner_->custom_ = nullptr;
+    }
 
    private:
-    core& owner_;
+    core* owner_ = nullptr;
   };
 
   /// Allocates `size` bytes of host memory, or of device memory if this communicator is for device

@@ -100,8 +100,8 @@ template <collective Coll, class MakeFingerprint, class MakeQuery, class Argumen
   using table_entry = typename std::remove_cvref_t<
       decltype(algorithm_table<channel>::template algorithms<Coll>())>::value_type;
   if (check.failed()) return refuse(make(Coll), check.reason());
-  // The fingerprint of a call that pins an algorithm of the user's own is not in the cache without
-  // the hash of the algorithm's name.
+  // This finds no call that pins an algorithm of the user's own: the cached fingerprint of such a
+  // call contains the name of the algorithm.
   const call_cache::entry* known = cache().find_last(make_fingerprint());
   if (known == nullptr) {
     known = choose<Coll>(make_fingerprint(), make_query(), opts, check);

@@ -148,7 +148,7 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
   /// are staged, that is, copied through host memory. If it is true, reduces one buffer after the
   /// other and ignores `packed`.
   static task<> all_reduce_group(
-      channel net, function_pointer<task<>(host_channel, any_buffer, any_op)> algorithm,
+      channel net, function_pointer<task<>(host_channel, any_buffer, any_buffer, any_op)> algorithm,
       std::vector<any_buffer> group, reduction op, bool packed) {
     if (!reaches_all(net)) {
       co_await staged::all_reduce_group(as_staged(net), algorithm, std::move(group), op, packed);
@@ -325,7 +325,7 @@ struct call_body<basic_channel<cuda::ipc_transport<Host>>> {
                                  const reduction& op) {
     const bool keeps_order =
         record.reduction_order == order::rank || !op.op.commutative || !op.op.associative;
-    const bool is_wider = op.prepare != nullptr || op.accumulate_size != op.storage_size;
+    const bool is_wider = op.prepare != nullptr;
     const bool is_sum = record.operation == collective::all_reduce;
     if (!is_sum || keeps_order || is_wider) return cuda::ring_use::never;
     if (pins_ring(record)) return cuda::ring_use::always;

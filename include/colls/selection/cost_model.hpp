@@ -35,9 +35,8 @@ class cost_model {
     return {chain.messages, chain.bytes, loggp::max(chain.time, waited + model_.busy_time(all))};
   }
 
-  /// Returns 0 if `tuning` selects no segment size for the algorithm. Otherwise the algorithm cuts
-  /// parts of the vector into segments, and the function returns the length in bytes of the longest
-  /// part.
+  /// Returns the length in bytes of the longest part of the vector that the algorithm cuts into
+  /// segments, or 0 if it cuts nothing.
   constexpr std::uint64_t segmented_bytes(const algorithm_info& info) const {
     return info.segmented_bytes(model_);
   }

@@ -49,10 +49,10 @@ struct explanation {
 /// Returns a text of several lines: first the choice, then the predicted time of each algorithm.
 inline std::string to_text(const explanation& choices) {
   detail::line first;
-  first.add("%s of %llu B over %d ranks: %s", name(choices.query.operation),
-            static_cast<unsigned long long>(choices.query.bytes), choices.query.ranks,
-            choices.predictions.empty() ? name(choices.chosen.id)
-                                        : choices.predictions.front().algorithm->name);
+  first.add(
+      "%s of %llu B over %d ranks: %s", name(choices.query.operation),
+      static_cast<unsigned long long>(choices.query.bytes), choices.query.ranks,
+      choices.predictions.empty() ? "no algorithm" : choices.predictions.front().algorithm->name);
   std::string text = first.text();
   for (const prediction& candidate : choices.predictions) {
     detail::line next;
