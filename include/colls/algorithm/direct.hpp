@@ -12,6 +12,7 @@
 #include <colls/algorithm/direct_short.hpp>
 #include <colls/algorithm/direct_thresholds.hpp>
 #include <colls/algorithm/linear.hpp>
+#include <colls/algorithm/exposed_buffers.hpp>
 #include <colls/algorithm/shared_window.hpp>
 
 namespace colls::direct {
@@ -289,9 +290,7 @@ task<> all_reduce_in_chunks(Channel net, Data in, Data out, Op op) {
   const chunks sums(out, parts);
   const exposed_buffers<Channel> buffers(net, bytes(in), bytes(out));
   shared_window<Channel> window(net, buffers.in(), buffers.out());
-  for (int peer = 0; peer < net.size(); ++peer) {
-    if (window.exposes_in(peer)) buffers.copy_in(net, bytes(inputs[peer]));
-  }
+  buffers.copy_in(net, window, inputs);
   co_await window.begin(bytes(in).size);
   const Channel results = net.lane(net.width());
   const auto needs_recv = [&](int peer) { return !window.exposes_out(peer); };
@@ -301,9 +300,7 @@ task<> all_reduce_in_chunks(Channel net, Data in, Data out, Op op) {
                                                     !buffers.bounces_out(), parts, op)),
                     window.for_each_peer(needs_recv, recv));
   co_await window.end();
-  for (int peer = 0; peer < net.size(); ++peer) {
-    if (window.exposes_out(peer)) buffers.copy_out(net, bytes(sums[peer]));
-  }
+  buffers.copy_out(net, window, sums);
 }
 /// Cuts `in` and `out` into pieces that fit into a bounce buffer, and runs `all_reduce_in_chunks`
 /// for each piece.
@@ -366,9 +363,7 @@ task<> reduce_scatter_long(Channel net, Data in, Data out, partition parts, Op o
                                 may_use_cma ? readers::all_to_reduce : readers::no_rank);
   if (may_use_cma) window.expose_to_all_or_none();
   const chunks chunk(in, parts);
-  for (int peer = 0; peer < net.size(); ++peer) {
-    if (window.exposes_in(peer)) buffers.copy_in(net, bytes(chunk[peer]));
-  }
+  buffers.copy_in(net, window, chunk);
   co_await window.begin(bytes(in).size);
   const std::size_t start = parts.offset(net.rank());
   if (window.all_use_cma([&](int peer) { return bytes(chunk[peer]); })) {
@@ -465,9 +460,7 @@ task<> reduce_long(Channel net, Data in, Data out, int root, Op op) {
   shared_window<Channel> window(net, buffers.in(), at_root ? buffers.out() : buffers.writable_in());
   const partition parts(in.size(), net.size());
   const chunks chunk(in, parts);
-  for (int peer = 0; peer < net.size(); ++peer) {
-    if (window.exposes_in(peer)) buffers.copy_in(net, bytes(chunk[peer]));
-  }
+  buffers.copy_in(net, window, chunk);
   co_await window.begin(bytes(in).size);
   const std::size_t element = element_size(in);
   // If there are two ranks and the root cannot read the other rank's input, the root receives the
@@ -515,10 +508,7 @@ task<> reduce_long(Channel net, Data in, Data out, int root, Op op) {
   };
   co_await run_in_lanes(net, net.width(), segments, piece);
   co_await window.end();
-  if (!at_root) co_return;
-  for (int peer = 0; peer < net.size(); ++peer) {
-    if (window.exposes_out(peer)) buffers.copy_out(net, bytes(chunks(out, parts)[peer]));
-  }
+  if (at_root) buffers.copy_out(net, window, chunks(out, parts));
 }
 /// Short inputs are sent to the root. Otherwise the root sums all inputs, or each rank sums one chunk
 /// of them.

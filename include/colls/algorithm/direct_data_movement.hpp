@@ -8,6 +8,7 @@
 
 #include <colls/algorithm/direct_short.hpp>
 #include <colls/algorithm/multi_send_recv.hpp>
+#include <colls/algorithm/exposed_buffers.hpp>
 #include <colls/algorithm/shared_window.hpp>
 
 namespace colls::direct {
@@ -267,9 +268,7 @@ task<> all_to_all_long(Channel net, Data in, partition in_parts, Data out, parti
   };
   shared_window<Channel> window(net, readable, writable,
                                 is_equal ? readers::all : readers::no_rank);
-  for (int peer = 0; peer < net.size(); ++peer) {
-    if (window.exposes_in(peer)) buffers.copy_in(net, bytes(outgoing[peer]));
-  }
+  buffers.copy_in(net, window, outgoing);
   const auto extent = [&](int peer) { return bytes(arriving[peer]).size; };
   co_await window.begin(extent, multi_send_recv::all_ranks(net), multi_send_recv::all_ranks(net));
   const auto needs_send = [&](int peer) { return !window.exposes_in(peer); };
