@@ -9,9 +9,10 @@
 #include <colls/transport/interprocess/carrier/carrier.hpp>
 #include <colls/transport/interprocess/carrier/socket_pipe.hpp>
 
-#include <new>
 #include <memory>
+#include <new>
 #include <optional>
+#include <utility>
 
 namespace colls::interprocess {
 

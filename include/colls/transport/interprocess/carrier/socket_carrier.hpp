@@ -7,7 +7,10 @@
 #include <colls/bootstrap/store_frame.hpp>
 #include <colls/transport/interprocess/carrier/listening_carrier.hpp>
 
-#include <new>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <utility>
 
 namespace colls::interprocess {
 
