@@ -43,8 +43,8 @@ struct placement {
     return texts[static_cast<std::size_t>(where)];
   }
 };
-/// Returns one of the placements, but all of them for long vectors. Counts that are tested with many
-/// shifts get all of them, too, and each rank is the one in place.
+/// Returns one of the placements, but all of them for long vectors. Counts that are tested with
+/// many shifts get all of them, too, and each rank is the one in place.
 inline std::vector<placement> placements(int p, std::size_t n, std::size_t shift) {
   const auto ranks = static_cast<std::size_t>(p);
   std::vector<placement> all;

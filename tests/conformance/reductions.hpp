@@ -16,8 +16,8 @@ class reductions {
   using algorithm_table = typename ranks::algorithm_table;
 
   static void all_reduce() { all_reduce(rows<collective::all_reduce>()); }
-  /// Tests the algorithms `table`. `form` is the closed form of their cost if they are not algorithms
-  /// of colls.
+  /// Tests the algorithms `table`. `form` is the closed form of their cost if they are not
+  /// algorithms of colls.
   template <class Table>
   static void all_reduce(const Table& table, closed_form form = nullptr) {
     sweep<World>(

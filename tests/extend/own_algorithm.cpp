@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// Tests algorithms of the user's own: the star of docs/adding_an_algorithm.md on every transport, and
-// what the library promises about any such algorithm.
+// Tests algorithms of the user's own: the star of docs/adding_an_algorithm.md on every transport,
+// and what the library promises about any such algorithm.
 
 #include <colls/simulated.hpp>
 #include <colls/transport/threads/thread_transport.hpp>

@@ -510,8 +510,8 @@ task<> reduce_long(Channel net, Data in, Data out, int root, Op op) {
   co_await window.end();
   if (at_root) buffers.copy_out(net, window, chunks(out, parts));
 }
-/// Short inputs are sent to the root. Otherwise the root sums all inputs, or each rank sums one chunk
-/// of them.
+/// Short inputs are sent to the root. Otherwise the root sums all inputs, or each rank sums one
+/// chunk of them.
 struct reduce_algorithm : direct_short::built_in_direct<collective::reduce> {
   static constexpr order reduction_order = order::rank;
 

@@ -212,8 +212,8 @@ class scan {
   std::optional<part_scratch> parts_;
 };
 /// An exscan. Afterwards `out` on rank r > 0 holds the sum of `in` over ranks 0 to r-1, with the
-/// same bits as the sequential sum in rank order. `out` on rank 0 is unchanged. `in` may be the same
-/// buffer as `out`; otherwise it is only read. All ranks together send p(p-1)/2 messages.
+/// same bits as the sequential sum in rank order. `out` on rank 0 is unchanged. `in` may be the
+/// same buffer as `out`; otherwise it is only read. All ranks together send p(p-1)/2 messages.
 template <channel Channel, buffer Data, class Op>
 class exscan {
  public:

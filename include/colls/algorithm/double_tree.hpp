@@ -72,8 +72,8 @@ struct reduce_algorithm : built_in<collective::reduce, algorithm::double_tree> {
 };
 inline constexpr reduce_algorithm reduce;
 
-/// The sum is folded in rank order, so the operation need not commute. The data travels up to rank 0
-/// and down again, in 2(p-1) messages per segment.
+/// The sum is folded in rank order, so the operation need not commute. The data travels up to rank
+/// 0 and down again, in 2(p-1) messages per segment.
 struct all_reduce_algorithm : built_in<collective::all_reduce, algorithm::double_tree> {
   template <channel Channel, buffer Data, class Op>
   static task<> run(Channel net, Data in, Data out, Op op) {

@@ -64,9 +64,9 @@ class exposed_buffers {
   }
   bool bounces_out() const { return bounces_out_; }
 
-  /// Copies the chunks that peers read to the bounce buffer. These are the chunks `parts[peer]` of the
-  /// input, for each peer to which `window` exposes the input. Does nothing if peers read the input
-  /// itself.
+  /// Copies the chunks that peers read to the bounce buffer. These are the chunks `parts[peer]` of
+  /// the input, for each peer to which `window` exposes the input. Does nothing if peers read the
+  /// input itself.
   template <class Window, class Chunks>
   void copy_in(const Channel& net, const Window& window, const Chunks& parts) const {
     for (int peer = 0; bounces_in_ && peer < net.size(); ++peer) {
@@ -77,8 +77,8 @@ class exposed_buffers {
     }
   }
   /// Copies the chunks that peers have written from the bounce buffer. These are the chunks
-  /// `parts[peer]` of the output, for each peer to which `window` exposes the output. Does nothing if
-  /// peers write to the output itself.
+  /// `parts[peer]` of the output, for each peer to which `window` exposes the output. Does nothing
+  /// if peers write to the output itself.
   template <class Window, class Chunks>
   void copy_out(const Channel& net, const Window& window, const Chunks& parts) const {
     for (int peer = 0; bounces_out_ && peer < net.size(); ++peer) {

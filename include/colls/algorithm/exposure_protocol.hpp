@@ -3,8 +3,8 @@
 #pragma once
 
 // exposure_protocol: the messages of an operation in which ranks access each other's memory. The
-// memory may be host memory (shared_window.hpp) or device memory (cuda/ipc_operation.hpp). The steps
-// of such an operation are the same:
+// memory may be host memory (shared_window.hpp) or device memory (cuda/ipc_operation.hpp). The
+// steps of such an operation are the same:
 //
 // 1. Publish. Each rank opens a remote key and sends it, with a description of the memory that it
 //    exposes, to the ranks that will access the memory. Like every message of a collective, this one
@@ -24,8 +24,8 @@
 
 namespace colls::exposure_protocol {
 
-/// An exchange of messages of the protocol. Their bytes count as bytes in place, because they are not
-/// the caller's data.
+/// An exchange of messages of the protocol. Their bytes count as bytes in place, because they are
+/// not the caller's data.
 template <channel Channel>
 class exchange {
  public:
@@ -60,9 +60,9 @@ exchange<Channel> exchange_with_all(Channel net, const_bytes own, std::byte* blo
 }
 
 /// Called after a peer has closed its key early. Waits until this rank learns that the communicator
-/// has been revoked, and then throws the error that the revocation contains. To wait, posts a receive
-/// on `unused_lane`. No rank sends a message on this lane, so the receive ends only when the
-/// revocation makes it fail.
+/// has been revoked, and then throws the error that the revocation contains. To wait, posts a
+/// receive on `unused_lane`. No rank sends a message on this lane, so the receive ends only when
+/// the revocation makes it fail.
 template <channel Channel>
 task<> await_revocation(Channel net, int peer) {
   co_await net.lane(unused_lane).recv(peer, mutable_bytes());

@@ -10,8 +10,8 @@
 
 namespace colls::reduce_scatter_gather {
 
-/// First a reduce_scatter over a circulant graph leaves one chunk of the sum on every rank. Then the
-/// root gathers the chunks over a binomial tree. The algorithm is that of Rabenseifner,
+/// First a reduce_scatter over a circulant graph leaves one chunk of the sum on every rank. Then
+/// the root gathers the chunks over a binomial tree. The algorithm is that of Rabenseifner,
 /// "Optimization of collective reduction operations" (2004), except that he uses recursive halving
 /// for the reduce_scatter.
 struct reduce_algorithm : built_in<collective::reduce, algorithm::reduce_scatter_gather> {

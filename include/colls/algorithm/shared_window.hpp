@@ -28,9 +28,9 @@ struct window_descriptor {
   std::uint64_t out = 0;
 };
 
-/// One rank's side of an operation in which the ranks access each other's buffers. Its steps are those
-/// of the exposure protocol: `begin` publishes, `for_each_piece` and the functions that use it enter
-/// and work, and `end` tells the peers that this rank is done. After the destructor has
+/// One rank's side of an operation in which the ranks access each other's buffers. Its steps are
+/// those of the exposure protocol: `begin` publishes, `for_each_piece` and the functions that use
+/// it enter and work, and `end` tells the peers that this rank is done. After the destructor has
 /// returned, no peer writes to this rank's buffers. A peer may still read from these buffers, but
 /// it discards the data. All of this holds even if the operation fails.
 template <channel Channel>
@@ -417,7 +417,8 @@ class shared_window {
   static mutable_bytes block_of_rank_0(list<window_descriptor>& all) {
     return {reinterpret_cast<std::byte*>(all.data()), sizeof(window_descriptor)};
   }
-  // Returns a function that calls `action(guard, key)` for each peer whose memory this rank accesses.
+  // Returns a function that calls `action(guard, key)` for each peer whose memory this rank
+  // accesses.
   auto each_guard() const {
     return [this](auto action) {
       for (std::size_t i = 0; i < views_.size(); ++i) {

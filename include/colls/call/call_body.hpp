@@ -13,9 +13,9 @@
 
 namespace colls::detail {
 
-/// The bodies of collective calls that need work before or after the algorithm, or memory that lives
-/// as long as the call. A body is a coroutine that awaits the algorithm. It does not depend on the
-/// element type. A call that needs nothing of this runs the algorithm itself.
+/// The bodies of collective calls that need work before or after the algorithm, or memory that
+/// lives as long as the call. A body is a coroutine that awaits the algorithm. It does not depend
+/// on the element type. A call that needs nothing of this runs the algorithm itself.
 template <channel Channel>
 struct call_body {
   template <class Function>

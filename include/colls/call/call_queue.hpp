@@ -53,8 +53,8 @@ class call_cache {
     return last.requested == requested ? &last : nullptr;
   }
   /// Returns the entry with the fingerprint `requested`, and makes it the entry that `find_last`
-  /// examines. Returns null if there is no such entry. `custom` is the user's own algorithm that the
-  /// call pins, or null.
+  /// examines. Returns null if there is no such entry. `custom` is the user's own algorithm that
+  /// the call pins, or null.
   const entry* find(const fingerprint& requested, const algorithm_info* custom) {
     for (std::size_t i = 0; i < max_entries; ++i) {
       if (entries_[i].requested != requested) continue;

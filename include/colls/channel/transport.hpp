@@ -130,12 +130,12 @@ enum class readers { no_rank, one, all, all_to_reduce };
 ///
 /// `net.view_of(peer)` returns this rank's view of the memory of a peer, or null if there is no
 /// view. `guard()` of the view returns the view's guard, an object of type `view::guard_view`. To
-/// access the buffers of peers, call `guard_view::enter_all(for_each)`, where `for_each(action)` calls
-/// `action(guard, remote_key)` for each of these peers. If the result is true, access the bytes
-/// through `at(offset, size)`. After reading, check `guard_view::are_still_open(for_each)`, and in any
-/// case call `leave()` of each guard. If `is_private(offset)` returns true, the offset denotes private
-/// memory. If `can_read_owner()` returns true, this rank can read private memory: call
-/// `read(buffer, offset)`, and then check `are_still_open`, without entering.
+/// access the buffers of peers, call `guard_view::enter_all(for_each)`, where `for_each(action)`
+/// calls `action(guard, remote_key)` for each of these peers. If the result is true, access the
+/// bytes through `at(offset, size)`. After reading, check `guard_view::are_still_open(for_each)`,
+/// and in any case call `leave()` of each guard. If `is_private(offset)` returns true, the offset
+/// denotes private memory. If `can_read_owner()` returns true, this rank can read private memory:
+/// call `read(buffer, offset)`, and then check `are_still_open`, without entering.
 ///
 /// `bounce_buffer(net)` holds `bounce_buffer::size` bytes of memory that one operation can expose.
 /// `data()` of the bounce buffer returns the address of this memory, or null if no memory was free.

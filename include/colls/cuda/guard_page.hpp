@@ -2,14 +2,14 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// guard_page: pages of host memory with the access guard (see os/access_guard.hpp) of a rank's device
-// memory. The processes of the other ranks map these pages.
+// guard_page: pages of host memory with the access guard (see os/access_guard.hpp) of a rank's
+// device memory. The processes of the other ranks map these pages.
 //
-// A rank accesses the device memory of a peer by work on a CUDA stream. Therefore it tells the owner
-// more than that it is inside: its process, its stream, and the value that the stream's progress
-// counter has when all accesses are done. The work stream of each rank writes its progress counter to
-// the rank's own guard page, which its peers map. Once the counter has reached this value, the owner
-// no longer waits for the peer, even if the peer's program has not left the guard.
+// A rank accesses the device memory of a peer by work on a CUDA stream. Therefore it tells the
+// owner more than that it is inside: its process, its stream, and the value that the stream's
+// progress counter has when all accesses are done. The work stream of each rank writes its progress
+// counter to the rank's own guard page, which its peers map. Once the counter has reached this
+// value, the owner no longer waits for the peer, even if the peer's program has not left the guard.
 
 #include <colls/base/log.hpp>
 #include <colls/coroutine/completion.hpp>
@@ -170,8 +170,8 @@ class guard_page {
   std::uint32_t* progress() const { return mapping_ ? &mapping_.header().progress_value : nullptr; }
   mutable_bytes memory() const { return mapping_.memory(); }
 
-  /// Opens a key with which peers may access the memory that the caller's operation exposes. Returns
-  /// 0 if there is no page or too many keys are open.
+  /// Opens a key with which peers may access the memory that the caller's operation exposes.
+  /// Returns 0 if there is no page or too many keys are open.
   remote_key open_key() { return mapping_ ? guard_.open_key() : 0; }
   /// Closes a key without waiting for peers. Must be called only after all peers have reported that
   /// they have done their work in this operation.
@@ -183,8 +183,8 @@ class guard_page {
         number, std::memory_order_release);
   }
   /// A limit of the time for which `revoke` waits for peers that are inside. With `while_alive`,
-  /// `revoke` waits for a peer as long as the peer's process is alive and not stopped. The length of
-  /// this wait has no upper bound, because the peer may share its GPU with other programs. With
+  /// `revoke` waits for a peer as long as the peer's process is alive and not stopped. The length
+  /// of this wait has no upper bound, because the peer may share its GPU with other programs. With
   /// `one_second`, `revoke` gives up after about one second. This policy is for callers that need
   /// not free the memory when `revoke` returns false.
   enum class wait_policy : std::uint8_t { while_alive, one_second };
@@ -293,9 +293,9 @@ class guard_page_view {
   bool refers_to(const guard_address& address) const { return mapping_ && id_ == address.id; }
   explicit operator bool() const { return static_cast<bool>(mapping_); }
 
-  /// Returns the view of the rank with this slot, for `guard_view::enter_all`. Before the rank enters,
-  /// it must call `describe`. After it has entered, only work on the stream that `describe` has named
-  /// may access the memory, and only until the rank leaves.
+  /// Returns the view of the rank with this slot, for `guard_view::enter_all`. Before the rank
+  /// enters, it must call `describe`. After it has entered, only work on the stream that `describe`
+  /// has named may access the memory, and only until the rank leaves.
   guard_view guard(int slot) const { return {mapping_.lines(), mapping_.slots(), slot}; }
   /// Tells the owner how the rank with this slot accesses the memory.
   void describe(int slot, const stream_access& described) const {

@@ -3,9 +3,9 @@
 #pragma once
 
 // ipc_peers: the state that one rank needs to access the device memory of other ranks on its
-// machine, and to let these ranks access its own device memory. The rank permits access by remote keys,
-// which it opens and closes. The rank's guard page (see guard_page.hpp) records which ranks access the
-// memory.
+// machine, and to let these ranks access its own device memory. The rank permits access by remote
+// keys, which it opens and closes. The rank's guard page (see guard_page.hpp) records which ranks
+// access the memory.
 
 #include <colls/base/log.hpp>
 #include <colls/cuda/fd_mailbox.hpp>
@@ -119,9 +119,9 @@ class ipc_peers {
     info.mailbox = mailbox_.name();
     return info;
   }
-  /// Opens a key for the buffers `in` and `out`. Returns a description of this rank that contains the
-  /// key and the buffers. If no key can be opened, the description contains no buffers and its key
-  /// is 0.
+  /// Opens a key for the buffers `in` and `out`. Returns a description of this rank that contains
+  /// the key and the buffers. If no key can be opened, the description contains no buffers and its
+  /// key is 0.
   peer_info expose(const_bytes in, const_bytes out) {
     peer_info info = self_info();
     info.key = guard_.open_key();

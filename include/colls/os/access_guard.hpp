@@ -2,14 +2,15 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// access_guard: tells the owner of memory which ranks access the memory, and lets the owner end that
-// access. The guard consists of lines of memory that the owner and the accessing ranks have mapped.
+// access_guard: tells the owner of memory which ranks access the memory, and lets the owner end
+// that access. The guard consists of lines of memory that the owner and the accessing ranks have
+// mapped.
 //
 // An operation of the owner opens a key. Before a rank accesses the memory, it enters: it marks its
 // slot of the guard and then checks that the key is still open. After a bounded amount of work it
 // leaves, that is, it removes the mark. To end the access, the owner revokes the key and then waits
-// until no slot is marked. Several operations may have open keys. A mark does not tell which of them
-// a rank works for.
+// until no slot is marked. Several operations may have open keys. A mark does not tell which of
+// them a rank works for.
 //
 // Each line of the table is a pair of accesses whose order matters, and what keeps this order. The
 // models in tests/model check the table: they have a step of the same name.
@@ -49,8 +50,8 @@ struct alignas(64) shared_line {
   std::atomic<std::uint64_t> word;
 };
 
-/// The lines of a guard with `slot_count` slots are one line for each slot, followed by one line for each
-/// key. All lines are zero at first.
+/// The lines of a guard with `slot_count` slots are one line for each slot, followed by one line
+/// for each key. All lines are zero at first.
 constexpr std::size_t guard_lines(int slot_count) {
   return static_cast<std::size_t>(slot_count) + max_remote_keys;
 }
@@ -83,8 +84,8 @@ class access_guard {
   void close_key(remote_key key) {
     key_line(key).store(0, std::memory_order_release);  // Model step: close_key
   }
-  /// Closes a key that peers may still be using. After this call, only a rank that is already inside
-  /// can still access the memory that the key exposes.
+  /// Closes a key that peers may still be using. After this call, only a rank that is already
+  /// inside can still access the memory that the key exposes.
   void revoke_key(remote_key key) {
     key_line(key).store(0, std::memory_order_release);    // Model step: revoke_key
     std::atomic_thread_fence(std::memory_order_seq_cst);  // Model step: revoke_fence
@@ -94,9 +95,9 @@ class access_guard {
     return lines_[slot].word.load(std::memory_order_acquire) != 0;  // Model step: revoke_wait
   }
   /// Waits until no rank is inside. Called after `revoke_key`. As long as the rank with the slot
-  /// `slot` is inside, this function calls `check(slot)`, which pauses and then returns whether this
-  /// rank may still access the memory. If the result is `no` or `unknown`, the wait for this rank
-  /// ends. Returns false if the result was `unknown` for some rank.
+  /// `slot` is inside, this function calls `check(slot)`, which pauses and then returns whether
+  /// this rank may still access the memory. If the result is `no` or `unknown`, the wait for this
+  /// rank ends. Returns false if the result was `unknown` for some rank.
   template <class Check>
   bool await_exit(const Check& check) const {
     bool is_certain = true;
@@ -120,16 +121,17 @@ class access_guard {
 };
 
 /// The side of a rank that accesses the memory. `slot` is the rank's slot in a guard with
-/// `slot_count` slots, whose lines this process has mapped at `lines`. Only one thread may use a slot.
+/// `slot_count` slots, whose lines this process has mapped at `lines`. Only one thread may use a
+/// slot.
 class guard_view {
  public:
   guard_view() = default;
   guard_view(shared_line* lines, int slot_count, int slot)
       : mark_(&lines[slot]), keys_(&lines[slot_count]) {}
 
-  /// Enters several guards. `for_each(action)` must call `action(view, key)` for each of them. Returns
-  /// whether all keys are open. This rank may access the memory of the owners only if they are. It
-  /// must leave all guards in any case.
+  /// Enters several guards. `for_each(action)` must call `action(view, key)` for each of them.
+  /// Returns whether all keys are open. This rank may access the memory of the owners only if they
+  /// are. It must leave all guards in any case.
   template <class ForEach>
   static bool enter_all(const ForEach& for_each) {
     for_each([](const guard_view& view, remote_key) { view.mark(); });

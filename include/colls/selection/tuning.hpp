@@ -149,10 +149,11 @@ class tuning {
   static constexpr std::uint64_t max_segment = 2 << 20;
 
   /// Calls `consider` for variants of `choice` that differ in the segment size and the number of
-  /// lanes. `longest` is the length of the longest part that is cut into segments, or 0. Segments are the pieces in which data is pipelined; lanes are concurrent parts of a
-  /// call. The segment sizes are 0 (no segments) and powers of two, in bytes. The numbers of lanes
-  /// are 1, 2, 4, and so on. If `choice` has a segment size that is not 0, all variants have this
-  /// segment size. If it has a number of lanes that is not 0, all variants have this number.
+  /// lanes. `longest` is the length of the longest part that is cut into segments, or 0. Segments
+  /// are the pieces in which data is pipelined; lanes are concurrent parts of a call. The segment
+  /// sizes are 0 (no segments) and powers of two, in bytes. The numbers of lanes are 1, 2, 4, and
+  /// so on. If `choice` has a segment size that is not 0, all variants have this segment size. If
+  /// it has a number of lanes that is not 0, all variants have this number.
   template <class Consider>
   void for_each_segmentation(std::uint64_t longest, algorithm_choice choice,
                              const Consider& consider) const {

@@ -34,9 +34,9 @@ COLLS_ONCE void connection::report_if_aborted() {
 
 COLLS_ONCE void connection::shut() {
   if (!std::exchange(is_open_, false)) return;
-  // In two cases, the pipe must outlive the connection. If the peer maps this rank's heap, this rank
-  // needs to see when the peer exits. If this rank has received an invalid frame, the peer must be
-  // able to read why.
+  // In two cases, the pipe must outlive the connection. If the peer maps this rank's heap, this
+  // rank needs to see when the peer exits. If this rank has received an invalid frame, the peer
+  // must be able to read why.
   pipe_->close((peer_maps_heap || refused_) && !peer_closed_);
   send_queue_.end();
 }

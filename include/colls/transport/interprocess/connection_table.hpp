@@ -162,8 +162,9 @@ class connection_table {
     }
     return moved;
   }
-  // Polls all these connections. If reports are disabled, reads the connections directly. If reports
-  // are enabled, if `dispatch` is true, or if a connection has frames to write, dispatches events.
+  // Polls all these connections. If reports are disabled, reads the connections directly. If
+  // reports are enabled, if `dispatch` is true, or if a connection has frames to write, dispatches
+  // events.
   bool poll_all(bool dispatch) {
     bool moved = false;
     if (!reports_enabled_) {

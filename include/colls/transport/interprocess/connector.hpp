@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// connector: opens the connections of a rank by means of carriers. The connector dials (connects to)
-// a peer when the connection is first used, and accepts the connections that peers dial. The rank
-// that accepts a connection answers with a verdict, which says whether it keeps the connection.
+// connector: opens the connections of a rank by means of carriers. The connector dials (connects
+// to) a peer when the connection is first used, and accepts the connections that peers dial. The
+// rank that accepts a connection answers with a verdict, which says whether it keeps the
+// connection.
 
 #include <colls/coroutine/task_group.hpp>
 #include <colls/transport/interprocess/carrier/carrier.hpp>

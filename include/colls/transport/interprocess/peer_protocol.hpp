@@ -26,8 +26,8 @@ class peer_protocol final : failure_hooks, connection_owner, connector::owner {
     /// Called when operations may have to fail. Operations that wait for messages and have posted
     /// no receives for them must post these receives now.
     virtual void post_all_receives() {}
-    /// Called when a communicator has failed, before its sends and receives fail. `is_first` is true
-    /// if this rank has found the failure, so that other ranks may not know of it.
+    /// Called when a communicator has failed, before its sends and receives fail. `is_first` is
+    /// true if this rank has found the failure, so that other ranks may not know of it.
     virtual void revoked(communicator_state&, const failure&, bool is_first) { (void)is_first; }
     /// Called when a connection has opened, before anything is read from it.
     virtual void opened(connection&) {}

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// carrier: the seam between the connector and what opens connections. A carrier opens pipes to peers
-// (see pipe.hpp). The two ends of a pipe agree that it is open, or that it is not.
+// carrier: the seam between the connector and what opens connections. A carrier opens pipes to
+// peers (see pipe.hpp). The two ends of a pipe agree that it is open, or that it is not.
 
 #include <colls/bootstrap/handshake_messages.hpp>
 #include <colls/coroutine/task.hpp>
@@ -71,8 +71,8 @@ class carrier {
   /// opened. Returns false if the next carrier must dial the peer, because this carrier does not
   /// reach it. Throws `error` if the peer has refused the pipe or this rank cannot dial.
   virtual task<bool> dial(dial_attempt& attempt) = 0;
-  /// Returns false if the peer's host does not answer any more. While the peer computes, waits until
-  /// it is known whether the host answers.
+  /// Returns false if the peer's host does not answer any more. While the peer computes, waits
+  /// until it is known whether the host answers.
   virtual task<bool> answers(int peer) {
     (void)peer;
     co_return true;

@@ -3,8 +3,8 @@
 #pragma once
 
 // pipe: the seam between the protocol and what moves its frames. A pipe is one open connection of a
-// carrier (see carrier.hpp). It writes the frames of a `send_queue`, and reads frames whose payloads
-// it passes to a `payload_target`.
+// carrier (see carrier.hpp). It writes the frames of a `send_queue`, and reads frames whose
+// payloads it passes to a `payload_target`.
 
 #include <colls/os/descriptor.hpp>
 #include <colls/transport/interprocess/payload_target.hpp>
@@ -27,9 +27,9 @@ class pipe_handler {
   virtual bool begin(const header& frame, const std::byte* payload) = 0;
   /// Called when the peer has sent an invalid frame. `fault` says what is wrong with the frame.
   virtual void refuse(const char* fault) = 0;
-  /// Called when the peer has closed its end of the pipe, or when the pipe has failed with the error
-  /// number `system_error`, which is 0 in the former case. If the handler does not close the pipe,
-  /// the next poll calls this function again.
+  /// Called when the peer has closed its end of the pipe, or when the pipe has failed with the
+  /// error number `system_error`, which is 0 in the former case. If the handler does not close the
+  /// pipe, the next poll calls this function again.
   virtual void ended(int system_error) = 0;
   /// Called when there is no memory for the rest of a frame that the pipe has begun to write.
   virtual void abort() = 0;
@@ -72,9 +72,9 @@ class pipe {
     target_ = &target;
     start();
   }
-  /// Ends the pipe. Afterwards it neither reads nor writes. If `observes_peer` is true, the peer can
-  /// still read what was written, and `has_peer_exited` still finds out whether the peer's process
-  /// has ended.
+  /// Ends the pipe. Afterwards it neither reads nor writes. If `observes_peer` is true, the peer
+  /// can still read what was written, and `has_peer_exited` still finds out whether the peer's
+  /// process has ended.
   virtual void close(bool observes_peer) = 0;
   /// Tells the peer that this rank will write no more frames.
   virtual void shut_writing() = 0;

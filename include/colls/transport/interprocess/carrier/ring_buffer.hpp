@@ -12,9 +12,9 @@
 // progress. If checksums are enabled, each slot contains a checksum of the slot and of its payload
 // bytes in the ring.
 //
-// Before a rank sleeps, it sets a flag and then looks once more for what it waits for. After its peer
-// has written or released something, the peer looks at the flag. A fence on each side, between the
-// store and the load, ensures that one of the two sees what the other has stored. The model
+// Before a rank sleeps, it sets a flag and then looks once more for what it waits for. After its
+// peer has written or released something, the peer looks at the flag. A fence on each side, between
+// the store and the load, ensures that one of the two sees what the other has stored. The model
 // tests/model/ring_buffer.pml has steps with the names that the comments below give them.
 
 #include <colls/base/cache_lines.hpp>

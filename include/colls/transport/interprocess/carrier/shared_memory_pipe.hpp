@@ -143,8 +143,8 @@ class shared_memory_pipe final : public pipe, engine::watcher {
       detail::descriptor passed;
       got = detail::receive_bytes_with_descriptor(socket_.get(), bytes, sizeof bytes, passed);
       system_error = got < 0 ? errno : 0;
-      // The peer sends the byte '+' together with the descriptor of its shared heap. If this process
-      // has reached its limit on open files, the byte arrives without the descriptor.
+      // The peer sends the byte '+' together with the descriptor of its shared heap. If this
+      // process has reached its limit on open files, the byte arrives without the descriptor.
       const bool is_announced =
           got > 0 && std::memchr(bytes, '+', static_cast<std::size_t>(got)) != nullptr;
       if (passed || is_announced) handler().heap_received(std::move(passed));

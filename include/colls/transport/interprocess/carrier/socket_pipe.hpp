@@ -36,9 +36,10 @@ class socket_pipe final : public stream_pipe<socket_pipe>, engine::watcher {
     socklen_t size = sizeof info;
     const bool waits = is_open() && ::ioctl(socket_.get(), SIOCOUTQ, &unsent) == 0 && unsent > 0 &&
                        ::getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
-    // The time of the last ACK does not suffice to detect a silent peer. A peer that receives nothing
-    // may still retransmit its own data. The kernel counts these segments as ACKs, although they
-    // acknowledge no new data of this rank. This function therefore also checks retransmissions.
+    // The time of the last ACK does not suffice to detect a silent peer. A peer that receives
+    // nothing may still retransmit its own data. The kernel counts these segments as ACKs, although
+    // they acknowledge no new data of this rank. This function therefore also checks
+    // retransmissions.
     const bool unanswered = waits && info.tcpi_unacked > 0 && info.tcpi_retransmits > 0;
     if (!unanswered) {
       unanswered_since_ = never;

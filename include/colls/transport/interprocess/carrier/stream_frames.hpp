@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// stream_frames: a class that writes the queued frames of a connection to a stream of bytes, such as
-// a socket, and that reads arriving frames from it. An arriving payload goes to the
+// stream_frames: a class that writes the queued frames of a connection to a stream of bytes, such
+// as a socket, and that reads arriving frames from it. An arriving payload goes to the
 // `payload_target`, which knows the destination of the payload.
 
 #include <colls/os/system_call.hpp>

@@ -5,9 +5,9 @@
 // shared_heap: memory of one rank that its peers may read and write during an operation. This rank
 // is the owner of the heap.
 //
-// The heap begins with an access guard (see os/access_guard.hpp), by which the owner ends the access
-// of its peers. A peer stays inside the heap for a bounded amount of work. If the process of a peer
-// is stopped there, the owner moves the memory to other pages.
+// The heap begins with an access guard (see os/access_guard.hpp), by which the owner ends the
+// access of its peers. A peer stays inside the heap for a bounded amount of work. If the process of
+// a peer is stopped there, the owner moves the memory to other pages.
 
 #include <colls/os/access_guard.hpp>
 #include <colls/os/cross_memory_attach.hpp>
@@ -36,10 +36,11 @@ inline constexpr heap_offset private_memory = heap_offset{1} << 63;
 inline constexpr std::size_t shared_heap_bytes = std::size_t{1} << 36;
 
 /// Returns the index of the cache line that holds the address at which the owner has mapped the
-/// heap. The header of a heap has the following parts, in this order: the lines of the access guard,
-/// which has a slot for each rank of the world, the line with the address, a line with a nonce, and
-/// a sample. The nonce lets a peer check that it reads the memory of the owner's process and not of
-/// another process. A peer reads the sample to measure how fast it can read the memory of the owner.
+/// heap. The header of a heap has the following parts, in this order: the lines of the access
+/// guard, which has a slot for each rank of the world, the line with the address, a line with a
+/// nonce, and a sample. The nonce lets a peer check that it reads the memory of the owner's process
+/// and not of another process. A peer reads the sample to measure how fast it can read the memory
+/// of the owner.
 constexpr std::size_t owner_line(int ranks) { return guard_lines(ranks); }
 constexpr std::size_t sample_offset(int ranks) {
   return round_up_to_pages((owner_line(ranks) + 2) * sizeof(shared_line));
