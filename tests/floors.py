@@ -57,7 +57,6 @@ TOP = {
 # Second parts of headers with long templates, which include them at their end.
 HALVES = {
     "call/split": "call/communicator",
-    "call/choose_algorithm": "call/communicator_core",
     "call/start_call": "call/communicator_core",
     "transport/simulated/fault_injection": "transport/simulated/simulated_transport",
     "transport/simulated/rank": "transport/simulated/simulated_transport",

@@ -298,7 +298,7 @@ TEST_CASE("a rank that pins the algorithm that the others would use to stage get
     constexpr std::size_t n = 100'000;
     auto gpu = co_await cuda::attach<cuda::cuda_ipc>(comm, 0);
     colls::network_cost costs = colls::hybrid_cost;
-    costs.window_per_kib = 1'000'000'000;  // so that `direct` is not chosen
+    costs.reduce_per_kib = 1'000'000'000;  // `direct`, which reduces most, is not chosen
     gpu.set_costs(costs);
     stand_in::user by;
     auto data = by.numbers(n, comm.rank());

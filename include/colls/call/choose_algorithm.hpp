@@ -2,12 +2,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// choose_algorithm: chooses the algorithm of a call, and explains the choice. This header defines
-// some of the functions that communicator_core.hpp declares.
+// choose_algorithm: chooses the algorithm of a call, and explains the choice.
 
 #include <colls/algorithm/table.hpp>
+#include <colls/call/call_queue.hpp>
 #include <colls/call/call_request.hpp>
-#include <colls/call/communicator_core.hpp>
 
 namespace colls::detail {
 
@@ -89,24 +88,17 @@ options selectable_options(const options& opts) {
   return result;
 }
 
-template <class Transport>
-template <collective Coll>
-[[gnu::noinline]] const call_cache::entry* core<Transport>::choose(fingerprint requested,
-                                                                   const selection_query& query,
-                                                                   const options& opts,
-                                                                   checks& check) {
+/// Chooses the algorithm of a call of the collective `Coll`, and returns the cache entry for such
+/// calls. `requested` is the fingerprint of the call. `custom` is the user's own algorithm that the
+/// call pins, or null. If no algorithm can do the call, makes `check` fail and returns an empty
+/// entry.
+template <collective Coll, class Transport>
+call_cache::entry choose_algorithm(const tuning& selection, const fingerprint& requested,
+                                   const selection_query& query, const options& opts,
+                                   const algorithm_info* custom, checks& check) {
   using all = algorithm_table<basic_channel<Transport>>;
-  if (queue().is_run_by_other_thread()) {
-    check.fail(second_thread_failure());
-    return nullptr;
-  }
-  const bool is_custom =
-      opts.algorithm == algorithm::custom && custom_ != nullptr && custom_->operation == Coll;
-  const algorithm_info* const custom = is_custom ? custom_ : nullptr;
-  if (is_custom) requested.shape = with_name(requested.shape, custom->name);
-  if (const call_cache::entry* const known = cache().find(requested, custom)) return known;
   check.require(opts.radix == 0 || opts.radix >= 2, "radix %d is not 2 or more", opts.radix);
-  if (check.failed()) return nullptr;
+  if (check.failed()) return {};
   const options selectable = selectable_options<Transport>(opts);
   algorithm_candidates candidates;
   if (custom == nullptr) {
@@ -121,29 +113,30 @@ template <collective Coll>
   } else {
     candidates.add(*custom);
   }
-  if (check.failed()) return nullptr;
-  const prediction chosen = tuning().choose(query, pinned_choice(selectable), candidates);
+  if (check.failed()) return {};
+  const prediction chosen = selection.choose(query, pinned_choice(selectable), candidates);
   fingerprint agreed = requested;
   set_choice(agreed, chosen.choice);
   if (uses_native<Transport>(opts)) agreed.algorithm = algorithm::native;
-  if (is_custom) remember_custom_algorithm(custom->name);
+  if (custom != nullptr) remember_custom_algorithm(custom->name);
   bool is_frameless = false;
   frameless_algorithms<Coll, Transport>().for_each([&]<auto Algorithm>() {
     if (Algorithm.id == chosen.choice.id) is_frameless = Algorithm.is_frameless(query);
   });
-  return &cache().add(
-      {requested, cached_call(agreed, chosen.choice), chosen.algorithm, is_frameless});
+  return {requested, cached_call(agreed, chosen.choice), chosen.algorithm, is_frameless};
 }
 
+/// Returns the choice for a call of the collective `coll` with `bytes` bytes on `ranks` ranks, and
+/// the predictions for all algorithms that can do the call.
 template <class Transport>
-explanation core<Transport>::explain(collective coll, std::uint64_t bytes, const options& requested,
-                                     const algorithm_info* custom) const {
+explanation explain_choice(const tuning& selection, collective coll, std::uint64_t bytes, int ranks,
+                           const options& requested, const algorithm_info* custom) {
   const options opts = selectable_options<Transport>(requested);
   using all = algorithm_table<basic_channel<Transport>>;
   const bool reduces = coll == collective::all_reduce || coll == collective::reduce ||
                        coll == collective::reduce_scatter || coll == collective::scan ||
                        coll == collective::exscan;
-  const selection_query query{coll, bytes, state().size(), true, opts.order, reduces};
+  const selection_query query{coll, bytes, ranks, true, opts.order, reduces};
   algorithm_candidates candidates;
   if (custom == nullptr) {
     with_collective(coll, [&]<collective Coll>() {
@@ -152,7 +145,7 @@ explanation core<Transport>::explain(collective coll, std::uint64_t bytes, const
   } else if (detail::refusal(*custom, query) == nullptr) {
     candidates.add(*custom);
   }
-  return tuning().explain(query, pinned_choice(opts), candidates);
+  return selection.explain(query, pinned_choice(opts), candidates);
 }
 
 }  // namespace colls::detail

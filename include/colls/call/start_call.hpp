@@ -91,6 +91,32 @@ void set_device_options(operation_record& record, const options& opts) {
 }
 
 template <class Transport>
+template <collective Coll>
+[[gnu::noinline]] const call_cache::entry* core<Transport>::choose(fingerprint requested,
+                                                                   const selection_query& query,
+                                                                   const options& opts,
+                                                                   checks& check) {
+  if (queue().is_run_by_other_thread()) {
+    check.fail(second_thread_failure());
+    return nullptr;
+  }
+  const bool is_custom =
+      opts.algorithm == algorithm::custom && custom_ != nullptr && custom_->operation == Coll;
+  const algorithm_info* const custom = is_custom ? custom_ : nullptr;
+  if (is_custom) requested.shape = with_name(requested.shape, custom->name);
+  if (const call_cache::entry* const known = cache().find(requested, custom)) return known;
+  const call_cache::entry chosen =
+      choose_algorithm<Coll, Transport>(tuning(), requested, query, opts, custom, check);
+  return check.failed() ? nullptr : &cache().add(chosen);
+}
+
+template <class Transport>
+explanation core<Transport>::explain(collective coll, std::uint64_t bytes, const options& opts,
+                                     const algorithm_info* custom) const {
+  return explain_choice<Transport>(tuning(), coll, bytes, state().size(), opts, custom);
+}
+
+template <class Transport>
 template <collective Coll, class MakeFingerprint, class MakeQuery, class Arguments, class Body>
 [[gnu::always_inline]] inline operation<> core<Transport>::launch(
     const MakeFingerprint& make_fingerprint, const MakeQuery& make_query, const options& opts,
