@@ -342,6 +342,8 @@ class virtual_rank final : peer_protocol::owner {
   }
   void freeze(time_point until) { scheduler_.freeze(until); }
   const rank_scheduler& frozen() const { return scheduler_; }
+  /// Returns the connection to a peer, or null if there is none.
+  connection* connection_to(int peer) { return protocol_.connections().find(peer); }
   /// Runs what is ready, as a poll of the engine does.
   void poll() {
     if (is_dead || scheduler_.is_frozen()) return;
