@@ -204,9 +204,10 @@ class byte_pipe final : public stream_pipe<byte_pipe> {
   }
 
   ssize_t write_bytes(iovec* parts, int count, std::size_t size) {
-    if (link_->is_reset || other().is_closed) return fail(EPIPE);
-    if (room() == 0) return fail(EAGAIN);
+    const bool is_known_closed = other().is_closed && !link_->loses_any();
+    if (link_->is_reset || is_known_closed) return fail(EPIPE);
     if (link_->loses_any() && lost_since_ == never) lost_since_ = link_->time.now();
+    if (room() == 0) return fail(EAGAIN);
     const std::size_t sent = link_->time.split(std::min(size, room()), link_->time.next_write);
     std::vector<std::byte> bytes;
     bytes.reserve(sent);
