@@ -26,8 +26,9 @@ std::byte content(int from, int to, std::size_t size, std::size_t at) {
 struct exchange {
   int* wrong;
 
-  task<> operator()(virtual_rank& net, operation_record& record) const {
-    const basic_channel<virtual_rank> channel(net, record);
+  task<> operator()(virtual_rank& net) const {
+    virtual_rank::call call(net, fingerprint());
+    const basic_channel<virtual_rank> channel(net, call.record);
     const int self = channel.rank();
     for (int round = 0; round < 2; ++round) {
       for (const std::size_t size : sizes) {
@@ -132,12 +133,7 @@ TEST_CASE("a connection that is reset at any event ends both ranks, and each nam
     CAPTURE(at);
     simulated::world all(2, 2);
     const outcome seen = run(all, at, [&](simulated::world& world) {
-      for (const auto& each : world.links) {
-        each.link->is_reset = true;
-        for (const auto& end : each.link->ends) {
-          if (end.pipe != nullptr) end.pipe->wake();
-        }
-      }
+      for (const auto& each : world.links) simulated::world::reset(*each.link);
     });
     CHECK(seen.wrong == 0);
     for (const auto& each : all.ranks) {
@@ -160,7 +156,8 @@ TEST_CASE("a network that loses everything from some event on ends both ranks in
     CAPTURE(at);
     simulated::world all(2, 3);
     const outcome seen = run(all, at, [&](simulated::world& world) {
-      for (const auto& each : world.links) each.link->is_cut = true;
+      world.cut(0, 1);
+      world.cut(1, 0);
     });
     CHECK(seen.wrong == 0);
     for (const auto& each : all.ranks) {
