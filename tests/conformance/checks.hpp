@@ -43,17 +43,14 @@ struct placement {
     return texts[static_cast<std::size_t>(where)];
   }
 };
-/// Returns one of the placements, but all of them for long vectors. Counts that are tested with
-/// many shifts get all of them, too, and each rank is the one in place.
+/// Returns one of the placements, or for long vectors those that have ranks in place. Counts that are
+/// tested with many shifts get all of them, and each rank is the one in place.
 inline std::vector<placement> placements(int p, std::size_t n, std::size_t shift) {
+  using kind = placement::kind;
   const auto ranks = static_cast<std::size_t>(p);
-  std::vector<placement> all;
-  for (const std::size_t kind : {0U, 1U, 2U}) {
-    if (n <= 10'000 && kind != (n + shift) % 3) continue;
-    all.push_back(
-        {static_cast<placement::kind>(kind), static_cast<int>((n / 3 + shift / 3) % ranks)});
-  }
-  return all;
+  const int only = static_cast<int>((n / 3 + shift / 3) % ranks);
+  if (n > 10'000) return {{kind::in_place, only}, {kind::one_in_place, only}};
+  return {{static_cast<kind>((n + shift) % 3), only}};
 }
 
 /// The cost of an algorithm in closed form.
