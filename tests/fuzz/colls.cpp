@@ -29,4 +29,5 @@
 #include <colls/transport/interprocess/connector.ipp>
 #include <colls/transport/interprocess/eager_rendezvous.ipp>
 #include <colls/transport/interprocess/interprocess_transport.ipp>
+#include <colls/transport/interprocess/peer_protocol.ipp>
 #include <colls/transport/interprocess/window/window_manager.ipp>

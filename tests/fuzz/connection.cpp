@@ -9,7 +9,7 @@
 // covers: base/reported_failure.hpp: parse terminate
 // covers: transport/interprocess/eager_rendezvous.hpp: receive_data take add_unexpected reject_and_finish
 // covers: transport/interprocess/eager_rendezvous.ipp: receive_rts receive_cts receive_cancel reject
-// covers: transport/interprocess/interprocess_transport.ipp: received
+// covers: transport/interprocess/peer_protocol.ipp: received receive_revoke
 
 #include "rank.hpp"
 
