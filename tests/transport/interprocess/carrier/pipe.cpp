@@ -65,11 +65,16 @@ struct memory_pair : socket_pair<Checks> {
 template <bool Checks>
 struct simulated_pair {
   simulated::timeline time{1};
+  simulated::rank_scheduler ranks[2]{simulated::rank_scheduler(time),
+                                     simulated::rank_scheduler(time)};
   std::unique_ptr<interprocess::pipe> ends[2];
 
   simulated_pair() {
     auto link = std::make_shared<simulated::byte_link>(time);
-    for (const int i : {0, 1}) ends[i] = std::make_unique<simulated::byte_pipe>(link, i, Checks);
+    for (const int i : {0, 1}) {
+      link->ends[i].rank = &ranks[i];
+      ends[i] = std::make_unique<simulated::byte_pipe>(link, i, Checks);
+    }
   }
   void pass_time() { (void)time.step(never); }
 };
