@@ -46,7 +46,7 @@ MODELS = "transport/inproc transport/threads transport/simulated"
 TOP = {
     "all": ("version communicator error half op sync_wait task inproc threads simulated colls",
             f"base coroutine matching channel selection call {MODELS} top:all", []),
-    "world": ("config interprocess world asio join run source source/base source/inproc source/threads"
+    "world": ("config interprocess transport world asio join run source source/base source/inproc source/threads"
               " source/interprocess source/interprocess_transport source/joining",
               f"base reduction os coroutine driver matching channel selection call bootstrap {MODELS}"
               " transport/interprocess top:all top:world", ["boost"]),

@@ -16,10 +16,17 @@ namespace colls {
 /// throws a `colls::error`. The text of the error names the missing rank or setting and tells the
 /// user what to do. All further work of the world runs on `executor`, which must belong to an
 /// io_context or a strand and must outlive the world.
-operation<world> join(const boost::asio::any_io_executor& executor, config cfg = environment());
+///
+/// `Transport` may be a transport of the user's own (see docs/adding_a_transport.md).
+template <class Transport = interprocess_transport>
+operation<communicator<Transport>> join(const boost::asio::any_io_executor& executor,
+                                        config cfg = environment());
 
 }  // namespace colls
 
 #ifndef COLLS_SEPARATE_COMPILATION
 #include <colls/join.ipp>
+#else
+extern template colls::operation<colls::world> colls::join<colls::interprocess_transport>(
+    const boost::asio::any_io_executor&, colls::config);
 #endif

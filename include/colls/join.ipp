@@ -2,11 +2,14 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// join: the definitions of the functions in join.hpp.
+// join: the definition of the function in join.hpp.
 
 #include <colls/bootstrap/form_world.hpp>
+#include <colls/call/split.hpp>
 #include <colls/join.hpp>
+#ifndef COLLS_SEPARATE_COMPILATION
 #include <colls/transport/interprocess/interprocess_transport.hpp>
+#endif
 
 namespace colls {
 
@@ -15,10 +18,11 @@ namespace detail {
 /// The call object of a `join`. The owner of a call is usually a communicator, but a join has no
 /// communicator yet. Therefore this object is its own owner. It makes progress by polling the
 /// engine.
-class join_call final : public call<world>, call_owner {
+template <class Communicator>
+class join_call final : public call<Communicator>, call_owner {
  public:
   explicit join_call(std::shared_ptr<engine> driver)
-      : call<world>(static_cast<call_owner*>(this), nullptr, driver->queue()),
+      : call<Communicator>(static_cast<call_owner*>(this), nullptr, driver->queue()),
         driver_(std::move(driver)) {}
 
  private:
@@ -29,7 +33,29 @@ class join_call final : public call<world>, call_owner {
   std::shared_ptr<engine> driver_;
 };
 
-COLLS_ONCE task<world> join_body(std::shared_ptr<engine> driver, config cfg) {
+/// Makes the transport of this rank. If that fails, tells the other ranks why.
+template <class Transport>
+task<std::shared_ptr<Transport>> make_transport(std::shared_ptr<engine> driver,
+                                                std::shared_ptr<world_info> info) {
+  std::exception_ptr failed;
+  failure reason(errc::join_failed);
+  auto making = Transport::make(driver, info);
+  try {
+    co_return co_await making;
+  } catch (const error& thrown) {
+    reason = thrown.record();
+    if (reason.observer < 0) reason.observer = info->rank;
+    failed = std::make_exception_ptr(error(reason));
+  } catch (const std::exception& thrown) {
+    reason.set_detail("rank %d has no transport: %.200s", info->rank, thrown.what());
+    failed = std::current_exception();
+  }
+  co_await abandon(*info, reason, driver->now() + seconds);
+  std::rethrow_exception(failed);
+}
+
+template <class Transport>
+task<communicator<Transport>> join_body(std::shared_ptr<engine> driver, config cfg) {
   auto info = std::make_shared<world_info>(co_await form_world(*driver, std::move(cfg)));
   // A waiting rank that spins may take the core from a rank that has work to do. A waiting rank
   // that sleeps must be woken by its peers, which delays all ranks. Therefore, if ranks share
@@ -44,23 +70,27 @@ COLLS_ONCE task<world> join_body(std::shared_ptr<engine> driver, config cfg) {
   const int size = info->size;
   const int local_rank = info->local_rank;
   const time_point inactivity = info->cfg.timeout.count();
-  auto net = std::make_shared<interprocess_transport>(std::move(driver), std::move(info));
-  auto impl =
-      std::make_unique<core<interprocess_transport>>(std::move(net), 0, rank, size, nullptr, true);
+  auto making = make_transport<Transport>(std::move(driver), std::move(info));
+  auto net = co_await making;
+  auto impl = std::make_unique<core<Transport>>(std::move(net), 0, rank, size, nullptr, true);
   impl->state().inactivity = inactivity;
   impl->set_local_rank(local_rank);
-  co_return world(std::move(impl));
+  co_return communicator<Transport>(std::move(impl));
 }
 
 }  // namespace detail
 
-COLLS_ONCE operation<world> join(const boost::asio::any_io_executor& executor, config cfg) {
+template <class Transport>
+operation<communicator<Transport>> join(const boost::asio::any_io_executor& executor, config cfg) {
+  static_assert(world_transport<Transport>,
+                "colls: join needs a transport with `static task<std::shared_ptr<Transport>> "
+                "make(std::shared_ptr<engine>, std::shared_ptr<world_info>)`");
   const std::shared_ptr<engine> driver = engine::get(executor);
-  auto* const joining = new detail::join_call(driver);
-  (void)(joining->body = detail::join_body(driver, std::move(cfg)));
+  auto* const joining = new detail::join_call<communicator<Transport>>(driver);
+  (void)(joining->body = detail::join_body<Transport>(driver, std::move(cfg)));
   joining->run();
   driver->wake_driver();
-  return operation<world>(joining);
+  return operation<communicator<Transport>>(joining);
 }
 
 }  // namespace colls

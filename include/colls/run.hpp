@@ -15,7 +15,9 @@ namespace detail {
 
 /// Joins the world that `cfg` describes, calls `rank_main(state, world)`, and closes the world.
 /// Returns the result of `rank_main`. After an error, prints the error on stderr and returns 1.
-int run_world(config cfg, int (*rank_main)(void* state, world& comm), void* state);
+template <class Transport>
+int run_world(config cfg, int (*rank_main)(void* state, communicator<Transport>& comm),
+              void* state);
 
 }  // namespace detail
 
@@ -27,13 +29,16 @@ int run_world(config cfg, int (*rank_main)(void* state, world& comm), void* stat
 ///
 /// Returns the result of `main_task`, or 0 if `main_task` returns no value. After an error, prints
 /// one line on stderr and returns 1.
-template <class Main>
+///
+/// With a transport of the user's own (see docs/adding_a_transport.md), as in
+/// `run<my::transport>(main_task)`, the world is a `communicator<my::transport>`.
+template <class Transport = interprocess_transport, class Main>
 int run(Main main_task, config cfg = {.address = "env://"}) {
-  return detail::run_world(
+  return detail::run_world<Transport>(
       std::move(cfg),
-      [](void* state, world& comm) -> int {
+      [](void* state, communicator<Transport>& comm) -> int {
         Main& rank_main = *static_cast<Main*>(state);
-        using result = std::invoke_result_t<Main&, world&>;
+        using result = std::invoke_result_t<Main&, communicator<Transport>&>;
         if constexpr (std::is_void_v<result>) {
           rank_main(comm);
         } else if constexpr (std::is_convertible_v<result, int>) {
@@ -52,4 +57,7 @@ int run(Main main_task, config cfg = {.address = "env://"}) {
 
 #ifndef COLLS_SEPARATE_COMPILATION
 #include <colls/run.ipp>
+#else
+extern template int colls::detail::run_world<colls::interprocess_transport>(
+    colls::config, int (*)(void*, colls::world&), void*);
 #endif

@@ -2,18 +2,20 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// run: the definitions of the functions in run.hpp.
+// run: the definition of `run_world`, which run.hpp declares.
 
 #include <colls/call/revoke_on_exception.hpp>
 #include <colls/driver/engine.hpp>
-#include <colls/join.hpp>
+#include <colls/join.ipp>
 #include <colls/run.hpp>
 
 #include <cstdio>
 
 namespace colls::detail {
 
-COLLS_ONCE int run_world(config cfg, int (*rank_main)(void* state, world& comm), void* state) {
+template <class Transport>
+int run_world(config cfg, int (*rank_main)(void* state, communicator<Transport>& comm),
+              void* state) {
   boost::asio::io_context context(1);
   const std::shared_ptr<engine> driver = engine::get(context.get_executor());
   int status = 0;
@@ -23,7 +25,8 @@ COLLS_ONCE int run_world(config cfg, int (*rank_main)(void* state, world& comm),
     failed = true;
   };
   try {
-    world comm = sync_wait(*driver, colls::join(context.get_executor(), std::move(cfg)));
+    communicator<Transport> comm =
+        sync_wait(*driver, colls::join<Transport>(context.get_executor(), std::move(cfg)));
     try {
       status = rank_main(state, comm);
     } catch (...) {

@@ -30,4 +30,5 @@
 #include <colls/transport/interprocess/eager_rendezvous.ipp>
 #include <colls/transport/interprocess/interprocess_transport.ipp>
 #include <colls/transport/interprocess/peer_protocol.ipp>
+#include <colls/transport/interprocess/transport_base.ipp>
 #include <colls/transport/interprocess/window/window_manager.ipp>

@@ -1074,31 +1074,31 @@ std::string text_of(const colls::detail::descriptor& file) {
 }
 
 TEST_CASE("descriptors stay in a mailbox until they are taken, each by its label") {
-  const cuda::fd_label first{1, 7};
-  const cuda::fd_label second{2, 7};
-  cuda::fd_mailbox own;
+  const colls::fd_label first{1, 7};
+  const colls::fd_label second{2, 7};
+  colls::fd_mailbox own;
   REQUIRE(own.name() != 0);
   const colls::detail::descriptor one(file_of("one"));
   const colls::detail::descriptor other(file_of("other"));
   CHECK(text_of(own.take(first)) == "");
-  CHECK(cuda::fd_mailbox::send(own.name(), first, one.get()));
-  CHECK(cuda::fd_mailbox::send(own.name(), second, other.get()));
-  CHECK(cuda::fd_mailbox::send(own.name(), first, one.get()));
+  CHECK(colls::fd_mailbox::send(own.name(), first, one.get()));
+  CHECK(colls::fd_mailbox::send(own.name(), second, other.get()));
+  CHECK(colls::fd_mailbox::send(own.name(), first, one.get()));
   CHECK(text_of(own.take(second)) == "other");
   CHECK(text_of(own.take(first)) == "one");
   CHECK(text_of(own.take(first)) == "one");  // for another call, or another rank of that process
   CHECK(text_of(own.take(first)) == "");
-  CHECK_FALSE(cuda::fd_mailbox::send(0, first, one.get()));
+  CHECK_FALSE(colls::fd_mailbox::send(0, first, one.get()));
   std::uint64_t gone = 0;
   {
-    const cuda::fd_mailbox closed;
+    const colls::fd_mailbox closed;
     gone = closed.name();
   }
-  CHECK_FALSE(cuda::fd_mailbox::send(gone, first, one.get()));
+  CHECK_FALSE(colls::fd_mailbox::send(gone, first, one.get()));
 }
 
 /// Connects to a mailbox, and sends nothing yet.
-colls::detail::descriptor connect_to(const cuda::fd_mailbox& own, int how = SOCK_CLOEXEC) {
+colls::detail::descriptor connect_to(const colls::fd_mailbox& own, int how = SOCK_CLOEXEC) {
   sockaddr_un there{};
   there.sun_family = AF_UNIX;
   const std::uint64_t name = own.name();
@@ -1115,7 +1115,7 @@ std::size_t open_descriptors() {
 }
 
 TEST_CASE("senders that keep connecting neither block a mailbox nor use up descriptors") {
-  cuda::fd_mailbox own;
+  colls::fd_mailbox own;
   const std::size_t before = open_descriptors();
   std::atomic<bool> over{false};
   std::atomic<std::size_t> connected{0};
@@ -1142,8 +1142,8 @@ TEST_CASE("senders that keep connecting neither block a mailbox nor use up descr
 }
 
 TEST_CASE("a mailbox keeps a connection that has sent nothing yet") {
-  cuda::fd_mailbox own;
-  const cuda::fd_label label{1, 7};
+  colls::fd_mailbox own;
+  const colls::fd_label label{1, 7};
   const colls::detail::descriptor slow = connect_to(own);
   const colls::detail::descriptor wrong = connect_to(own);
   const colls::detail::descriptor file(file_of("late"));

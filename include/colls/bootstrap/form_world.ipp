@@ -12,6 +12,7 @@
 #include <colls/coroutine/when_all.hpp>
 #include <colls/os/procfs.hpp>
 
+#include <charconv>
 #include <map>
 #include <memory>
 
@@ -105,6 +106,52 @@ class failure_watch : public failure_listener {
   std::optional<failure> reason_;
 };
 
+/// Implements `world_info::exchange` by the store. Rank 0 collects the texts and publishes them
+/// together. `number` counts the exchanges of the world.
+COLLS_ONCE task<std::vector<std::string>> exchange_by_store(std::shared_ptr<tcp_store> client,
+                                                            int rank, int size, int number,
+                                                            std::string own, time_point deadline) {
+  if (own.size() > max_exchanged_size) {
+    raise(errc::invalid_argument, "a text of %zu bytes is too long for an exchange: at most %zu",
+          own.size(), max_exchanged_size);
+  }
+  const failure_watch guard(*client);
+  const std::string all_key = "colls/exchange/" + std::to_string(number);
+  const auto total = static_cast<std::size_t>(size);
+  std::vector<std::string> all;
+  if (rank == 0) {
+    // Each text follows its length, a number of four digits.
+    std::string joined;
+    for (int r = 0; r < size; ++r) {
+      const std::string key = all_key + '/' + std::to_string(r);
+      if (r == 0) {
+        all.push_back(own);
+      } else {
+        all.push_back(co_await client->get(key, deadline));
+      }
+      char length[8];
+      std::snprintf(length, sizeof length, "%04zu", all.back().size());
+      joined += length;
+      joined += all.back();
+    }
+    co_await client->set(all_key, joined, deadline);
+    co_return all;
+  }
+  const std::string key = all_key + '/' + std::to_string(rank);
+  co_await client->set(key, own, deadline);
+  const std::string joined = co_await client->get(all_key, deadline);
+  for (std::size_t at = 0; joined.size() - at >= 4 && all.size() < total;) {
+    std::size_t length = max_exchanged_size + 1;
+    std::from_chars(joined.data() + at, joined.data() + at + 4, length);
+    at += 4;
+    if (length > joined.size() - at) break;
+    all.push_back(joined.substr(at, length));
+    at += length;
+  }
+  if (all.size() != total) raise(errc::protocol_error, "rank 0 published no texts of all ranks");
+  co_return all;
+}
+
 class world_bootstrap {
  public:
   world_bootstrap(engine& driver, const config& cfg)
@@ -169,6 +216,10 @@ class world_bootstrap {
       }
     }
     if (failed) std::rethrow_exception(failed);
+    info_.exchange = [client = store_, rank = cfg().rank, size = cfg().size, number = 0](
+                         std::string own, time_point deadline) mutable {
+      return exchange_by_store(client, rank, size, number++, std::move(own), deadline);
+    };
     assign_local_rank();
     co_return std::move(info_);
   }

@@ -3,15 +3,17 @@
 #pragma once
 
 // Functions that form a subworld, which is a new world of some ranks of an existing world. The
-// caller of these functions exchanges the addresses of these ranks. Therefore a subworld needs no
-// store (key-value service).
+// ranks exchange their addresses through the existing world. Therefore a subworld needs no store
+// (key-value service).
 
 #include <colls/base/fingerprint.hpp>
 #include <colls/bootstrap/world_info.hpp>
 
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace colls::subworld {
@@ -74,3 +76,44 @@ inline void complete(world_info& info, const std::vector<rank_entry>& entries) {
 }
 
 }  // namespace colls::subworld
+
+namespace colls {
+
+/// The engine of a duplicate of a world, and the information about that duplicate.
+struct duplicated_world {
+  std::shared_ptr<engine> driver;
+  std::shared_ptr<world_info> info;
+};
+
+/// Forms a subworld of `size` ranks of the world `parent`, in which this process is rank `rank`. Its
+/// engine is that of `executor`, and `parent_driver` is the engine of `parent`. `exchange` passes
+/// texts between the ranks of the subworld (see `world_info::exchange`). `parent` must outlive the
+/// task. No other thread may run handlers of `executor` meanwhile.
+inline task<duplicated_world> duplicate_world(const world_info& parent, const engine& parent_driver,
+                                              boost::asio::any_io_executor executor, int rank,
+                                              int size, decltype(world_info::exchange) exchange) {
+  subworld::rank_entry own;
+  duplicated_world result;
+  result.info = subworld::prepare(parent, rank, size, own);
+  result.info->exchange = std::move(exchange);
+  auto exchanging =
+      result.info->exchange(std::string(reinterpret_cast<const char*>(&own), sizeof own), never);
+  const std::vector<std::string> texts = co_await exchanging;
+  std::vector<subworld::rank_entry> entries(texts.size());
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    if (texts[i].size() != sizeof own)
+      detail::raise(errc::protocol_error, "rank %zu sent no address for the new world", i);
+    std::memcpy(&entries[i], texts[i].data(), sizeof own);
+  }
+  subworld::complete(*result.info, entries);
+  result.driver = engine::get(executor);
+  if (result.driver.get() != &parent_driver) {
+    // A rank with two engines has two threads. One thread may compute while the other thread waits.
+    // The new engine may therefore spin only if this machine has two cores for each of its ranks.
+    result.driver->copy_idle_policy(parent_driver,
+                                    2 * result.info->ranks_on_machine <= result.info->cores());
+  }
+  co_return result;
+}
+
+}  // namespace colls

@@ -11,6 +11,7 @@
 #include <colls/driver/socket.hpp>
 #include <colls/os/cpu_affinity.hpp>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +20,9 @@
 namespace colls {
 
 class store_server;
+
+/// The length of the longest text that `world_info::exchange` passes.
+inline constexpr std::size_t max_exchanged_size = 4096;
 
 /// The result of bootstrap: the ranks, nodes and addresses of the world, the listeners of this
 /// rank, and the secret of the job.
@@ -41,6 +45,16 @@ struct world_info {
   secret key;
   std::uint64_t job = 0;
   config cfg;
+  /// Passes a text of every rank to all ranks: `exchange(own, deadline)` returns the texts of all
+  /// ranks in the order of the ranks. All ranks must call this function equally often. A text has
+  /// at most `max_exchanged_size` bytes. Throws if a rank fails, or by `deadline`. A transport calls
+  /// this function before it is constructed, for example to publish an address.
+  std::function<task<std::vector<std::string>>(std::string own, time_point deadline)> exchange =
+      [](std::string own, time_point) -> task<std::vector<std::string>> {
+    std::vector<std::string> all;
+    all.push_back(std::move(own));
+    co_return all;
+  };
   /// The listening addresses of all ranks. If a world was formed through a store and has more than
   /// `max_address_book_size` ranks, this member is empty, and the ranks look up addresses in the
   /// store.
@@ -126,6 +140,10 @@ std::string world_info_text(const world_info& info);
 bool parse_world_info(const std::string& text, world_info& result);
 
 }  // namespace detail
+
+/// Tells the other ranks, by the store, that this rank could not make its transport, and why. Then
+/// leaves the world.
+task<> abandon(world_info& info, failure reason, time_point deadline);
 
 /// Tells the store that this rank leaves the world. If this rank hosts the store, also waits until
 /// every other rank has left or failed, or until `deadline` has passed.

@@ -203,6 +203,18 @@ COLLS_ONCE task<bool> world_info::authenticate(stream& connection, int peer) con
   co_return answer == verdict::accepted;
 }
 
+COLLS_ONCE task<> abandon(world_info& info, failure reason, time_point deadline) {
+  if (info.kv_store == nullptr) co_return;
+  reason.culprit = -1;
+  reason.observer = info.rank;
+  try {
+    co_await info.kv_store->report_failure(reason, deadline);
+  } catch (const error& thrown) {
+    log_debug("the store is gone already: %s", thrown.record().detail);
+  }
+  co_await leave(info, deadline);
+}
+
 COLLS_ONCE task<> leave(world_info& info, time_point deadline) {
   if (info.kv_store) co_await info.kv_store->leave(deadline);
   if (info.server) {

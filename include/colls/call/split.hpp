@@ -9,6 +9,7 @@
 #include <colls/call/communicator.hpp>
 
 #include <algorithm>
+#include <vector>
 
 namespace colls {
 
@@ -172,20 +173,45 @@ operation<communicator<NewTransport>> core<Transport>::attach(std::shared_ptr<Ne
   });
 }
 
+/// Passes a text of every rank to all ranks, and returns the texts of all ranks in the order of the
+/// ranks.
+template <class Channel, class Text>
+task<std::vector<Text>> exchange_texts(Channel net, Text own) {
+  // No rank needs more, and no rank can make its peers allocate more.
+  constexpr std::uint64_t max_size = std::uint64_t{64} << 10;
+  const auto ranks = static_cast<std::size_t>(net.size());
+  const auto rank = static_cast<std::size_t>(net.rank());
+  std::vector<std::uint64_t> sizes(ranks);
+  sizes[rank] = own.size();
+  const any_buffer all_sizes(sizes.data(), ranks, sizeof(std::uint64_t));
+  co_await recursive_doubling::all_gather.run(net, all_sizes.subspan(rank, 1), all_sizes,
+                                              partition::blocks(1, net.size()));
+  const std::uint64_t longest = *std::max_element(sizes.begin(), sizes.end());
+  if (longest > max_size) throw error(errc::protocol_error, "a rank sent too long a text");
+  std::vector<char> bytes(ranks * longest);
+  std::copy(own.begin(), own.end(), bytes.begin() + static_cast<std::ptrdiff_t>(rank * longest));
+  const any_buffer all_bytes(bytes.data(), bytes.size(), 1);
+  co_await recursive_doubling::all_gather.run(net, all_bytes.subspan(rank * longest, longest),
+                                              all_bytes, partition::blocks(longest, net.size()));
+  std::vector<Text> texts;
+  for (std::size_t i = 0; i < ranks; ++i) texts.emplace_back(bytes.data() + i * longest, sizes[i]);
+  co_return texts;
+}
+
 template <class Transport, class Executor>
 task<communicator<Transport>> dup_body(basic_channel<Transport> net, core<Transport>& parent,
                                        Executor executor) {
-  using rank_entry = typename Transport::rank_entry;
-  std::vector<rank_entry> entries(static_cast<std::size_t>(net.size()));
-  auto info = parent.net().prepare_world(net.rank(), net.size(),
-                                         entries[static_cast<std::size_t>(net.rank())]);
-  const any_buffer all(entries.data(), entries.size(), sizeof(rank_entry));
-  co_await recursive_doubling::all_gather.run(net,
-                                              all.subspan(static_cast<std::size_t>(net.rank()), 1),
-                                              all, partition::blocks(1, net.size()));
-  auto new_core =
-      std::make_unique<core<Transport>>(parent.net().open_world(executor, std::move(info), entries),
-                                        0, net.rank(), net.size(), nullptr, true);
+  // `duplicate_world` is found by the namespace of its argument, because only some transports have
+  // worlds of processes.
+  auto forming =
+      duplicate_world(parent.net().info(), parent.net().driver(), executor, net.rank(), net.size(),
+                      [&net](auto own, time_point) { return exchange_texts(net, std::move(own)); });
+  auto made = co_await forming;
+  auto making = Transport::make(std::move(made.driver), made.info);
+  auto new_net = co_await making;
+  made.info->exchange = nullptr;  // it refers to this call
+  auto new_core = std::make_unique<core<Transport>>(std::move(new_net), 0, net.rank(), net.size(),
+                                                    nullptr, true);
   new_core->state().inactivity = parent.state().inactivity;
   new_core->set_costs(parent.tuning().costs());
   co_return communicator<Transport>(std::move(new_core));
@@ -195,6 +221,9 @@ template <class Transport>
 template <class Executor>
 operation<communicator<Transport>> core<Transport>::dup(const Executor& executor,
                                                         const options& opts) {
+  static_assert(world_transport<Transport>,
+                "colls: this transport cannot be made again for another executor: dup(executor) "
+                "needs a transport between processes, with `make` and `info()`");
   fingerprint agreed;
   agreed.operation = collective::dup;
   agreed.shape = 1;  // a dup whose result shares this communicator's connections has shape 0

@@ -23,6 +23,12 @@ core<Transport>::core(std::shared_ptr<Transport> net, std::uint32_t id, int rank
     : call_queue(net->matching(), net->queue(), id, rank, size, std::move(members), is_world),
       net_(std::move(net)) {
   static_assert(transport<Transport>);
+  if (!matching().has_hooks()) {
+    shut_down();
+    throw error(errc::invalid_argument,
+                "this transport has added no failure_hooks to its matcher, so its ranks would wait "
+                "for peers that have failed");
+  }
   try {
     if constexpr (priced_transport<Transport>) set_costs(net_->costs());
   } catch (const std::bad_alloc&) {

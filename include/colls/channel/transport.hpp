@@ -11,6 +11,9 @@
 #include <colls/channel/multi_send_recv.hpp>
 #include <colls/matching/tag_matcher.hpp>
 
+#include <memory>
+#include <type_traits>
+
 namespace colls {
 
 /// A network that transfers tagged messages between the ranks of a world.
@@ -24,7 +27,8 @@ namespace colls {
 ///   message. Messages match receives by key, first in first out. `key.peer` is the source.
 /// - `net.now()` returns the current time of the transport's clock in nanoseconds.
 /// - `net.matching()` returns the tag_matcher that matches the messages of all transports of this
-///   rank.
+///   rank. The transport has added an implementation of `failure_hooks` to the matcher, or moves its
+///   messages through a transport that has.
 /// - `net.queue()` returns the run queue of the transport's thread.
 /// - `net.wake_driver()` makes the driver run the posted completions soon. The library calls this
 ///   function after it has posted a completion to the run queue outside of a poll.
@@ -58,6 +62,16 @@ concept transport = requires(Transport& net, const message_key& key, const_bytes
   net.driver();
   { net.node_of(0) } -> std::same_as<int>;
   net.close(net.now());
+};
+
+/// A transport that can be made for a world of processes, by `join`, `run` and `dup(executor)`.
+/// `Transport::make(driver, info)` returns a task whose result is a `shared_ptr` to the transport of
+/// this rank. `driver` and `info` are shared pointers to the engine of an executor and to the
+/// `world_info`, which describes the world. `net.driver()` and `net.info()` return both.
+template <class Transport>
+concept world_transport = transport<Transport> && requires(Transport& net) {
+  Transport::make(std::shared_ptr<std::remove_cvref_t<decltype(net.driver())>>(),
+                  std::shared_ptr<std::remove_cvref_t<decltype(net.info())>>());
 };
 
 /// A transport whose messages do not immediately wake a sleeping peer. `net.wake_peers()` wakes the

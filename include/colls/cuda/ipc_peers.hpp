@@ -8,7 +8,7 @@
 // access the memory.
 
 #include <colls/base/log.hpp>
-#include <colls/cuda/fd_mailbox.hpp>
+#include <colls/os/fd_mailbox.hpp>
 #include <colls/cuda/guard_page.hpp>
 #include <colls/cuda/ipc_memory.hpp>
 #include <colls/cuda/stream.hpp>
@@ -282,7 +282,7 @@ class ipc_peers {
   bool links_differ_ = false;
   guard_page guard_;
   host_registration guard_registration_;  // registers the page to which `work_stream_` writes
-  cuda::fd_mailbox mailbox_;
+  fd_mailbox mailbox_;
   std::map<int, guard_page_view> guards_;
   std::map<int, api::status> peer_access_;  // for each device, the result of enabling access
   handle_cache handles_;

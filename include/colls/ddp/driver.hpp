@@ -269,7 +269,7 @@ std::unique_ptr<driver<Communicator>> make_driver(Communicator& comm, drive mode
   if (mode == drive::hooks) {
     return std::make_unique<hooks_driver<Communicator>>(sync_wait(comm, comm.dup()));
   }
-  if constexpr (requires { typename Communicator::transport_type::rank_entry; }) {
+  if constexpr (world_transport<typename Communicator::transport_type>) {
     return std::make_unique<thread_driver<Communicator>>(comm);
   } else {
     throw error(errc::invalid_argument,

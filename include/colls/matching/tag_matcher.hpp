@@ -103,6 +103,7 @@ class tag_matcher : public match_queues {
   int rank() const { return rank_; }
   void add(failure_hooks& hooks);
   void remove(failure_hooks& hooks);
+  bool has_hooks() const { return !hooks_.empty(); }
 
   // ---- communicators
 

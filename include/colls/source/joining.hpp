@@ -25,3 +25,9 @@
 #include <colls/driver/socket.ipp>
 #include <colls/join.ipp>
 #include <colls/run.ipp>
+#include <colls/transport/interprocess/interprocess_transport.hpp>
+
+template colls::operation<colls::world> colls::join<colls::interprocess_transport>(
+    const boost::asio::any_io_executor&, colls::config);
+template int colls::detail::run_world<colls::interprocess_transport>(
+    colls::config, int (*)(void*, colls::world&), void*);

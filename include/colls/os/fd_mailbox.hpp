@@ -15,7 +15,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace colls::cuda {
+namespace colls {
 
 /// The identity of the memory that a descriptor refers to: the process that exported the memory,
 /// and the number that this process gave to the memory.
@@ -59,22 +59,22 @@ class fd_mailbox {
     address.sun_family = AF_UNIX;
     std::memcpy(address.sun_path + 1, &name, sizeof name);
     const auto length = static_cast<socklen_t>(::strnlen(address.sun_path + 1, sizeof name));
-    const colls::detail::descriptor socket = open_socket();
+    const detail::descriptor socket = open_socket();
     return socket && length != 0 &&
            ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address),
                      name_offset + length) == 0 &&
-           colls::detail::is_own_user(socket.get()) &&
-           colls::detail::send_bytes_with_descriptor(socket.get(), &label, sizeof label, fd);
+           detail::is_own_user(socket.get()) &&
+           detail::send_bytes_with_descriptor(socket.get(), &label, sizeof label, fd);
   }
 
   /// Removes a descriptor that has the label `wanted` from the mailbox and returns the descriptor.
   /// Returns an empty descriptor if none with this label has arrived.
-  colls::detail::descriptor take(const fd_label& wanted) {
+  detail::descriptor take(const fd_label& wanted) {
     accept_waiting();
     const auto found = std::find_if(messages_.begin(), messages_.end(),
                                     [&](const message& queued) { return queued.label == wanted; });
     if (found == messages_.end()) return {};
-    colls::detail::descriptor fd = std::move(found->fd);
+    detail::descriptor fd = std::move(found->fd);
     messages_.erase(found);
     return fd;
   }
@@ -89,12 +89,11 @@ class fd_mailbox {
 
   struct message {
     fd_label label;
-    colls::detail::descriptor fd;
+    detail::descriptor fd;
   };
 
-  static colls::detail::descriptor open_socket() {
-    return colls::detail::descriptor(
-        ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  static detail::descriptor open_socket() {
+    return detail::descriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   }
   /// Receives the messages that have arrived on open connections. Then accepts waiting connections
   /// and receives their messages. Accepts at most `max_backlog` connections, so that a sender that
@@ -102,20 +101,20 @@ class fd_mailbox {
   void accept_waiting() {
     std::erase_if(connections_, [this](const auto& connection) { return try_receive(connection); });
     for (int i = 0; i < max_backlog; ++i) {
-      colls::detail::descriptor connection(
+      detail::descriptor connection(
           ::accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (!connection) break;
-      if (!colls::detail::is_own_user(connection.get()) || try_receive(connection)) continue;
+      if (!detail::is_own_user(connection.get()) || try_receive(connection)) continue;
       push_bounded(connections_, std::move(connection), max_connections);
     }
   }
   /// Receives the message from `connection`, on which the peer sends only one message. Puts the
   /// message in `messages_` if it is valid. Returns false if the message has not arrived yet. In
   /// this case the caller must keep the connection and try again later.
-  bool try_receive(const colls::detail::descriptor& connection) {
+  bool try_receive(const detail::descriptor& connection) {
     message received;
-    const ssize_t size = colls::detail::receive_bytes_with_descriptor(
-        connection.get(), &received.label, sizeof received.label, received.fd);
+    const ssize_t size = detail::receive_bytes_with_descriptor(connection.get(), &received.label,
+                                                               sizeof received.label, received.fd);
     if (size < 0 && errno == EAGAIN) return false;
     if (size == sizeof received.label && received.fd)
       push_bounded(messages_, std::move(received), max_messages);
@@ -127,10 +126,10 @@ class fd_mailbox {
     queue.push_back(std::move(entry));
   }
 
-  colls::detail::descriptor socket_;
+  detail::descriptor socket_;
   std::uint64_t name_ = 0;
-  std::vector<colls::detail::descriptor> connections_;
+  std::vector<detail::descriptor> connections_;
   std::vector<message> messages_;
 };
 
-}  // namespace colls::cuda
+}  // namespace colls
