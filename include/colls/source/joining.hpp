@@ -29,5 +29,6 @@
 
 template colls::operation<colls::world> colls::join<colls::interprocess_transport>(
     const boost::asio::any_io_executor&, colls::config);
-template int colls::detail::run_world<colls::interprocess_transport>(
-    colls::config, int (*)(void*, colls::world&), void*);
+template int colls::detail::run_world<colls::interprocess_transport>(colls::config,
+                                                                     int (*)(void*, colls::world&),
+                                                                     void*);
