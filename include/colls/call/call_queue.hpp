@@ -169,7 +169,8 @@ class call_queue : public call_owner {
       new_call->last_progress = never;  // a deferred call makes no progress
       if (first_deferred_ == nullptr) first_deferred_ = new_call;
     }
-    wake_driver();
+    // `call_ended` has woken the peers if the call has ended already.
+    if (!new_call->is_done() || !queue_.empty()) wake_driver();
     return started;
   }
 
@@ -263,7 +264,7 @@ class call_queue : public call_owner {
     return new_call;
   }
 
-  bool is_usable() const {
+  [[gnu::always_inline]] bool is_usable() const {
     return is_open_ && !state_.failed() && !queue_.is_run_by_other_thread();
   }
   template <class T>

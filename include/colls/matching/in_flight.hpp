@@ -38,7 +38,7 @@ class in_flight {
   /// points to the next younger operation.
   operation_record* first() const { return first_; }
 
-  void add(operation_record& record) {
+  [[gnu::always_inline]] void add(operation_record& record) {
     record.next = nullptr;
     record.prev = last_;
     (last_ != nullptr ? last_->next : first_) = &record;

@@ -35,10 +35,8 @@ class connection_table {
     return *last_used_;
   }
   /// Returns the connection to a peer, or null if there is none.
-  connection* find(int peer) {
-    if (last_used_ != nullptr && last_used_->peer() == peer) return last_used_;
-    const auto found = all_.find(peer);
-    return found == all_.end() ? nullptr : found->second.get();
+  [[gnu::always_inline]] connection* find(int peer) {
+    return last_used_ != nullptr && last_used_->peer() == peer ? last_used_ : look_up(peer);
   }
   /// Opens the connection of this rank to itself. `out` sends through the pipe `out_end`. A second
   /// connection object, which this function creates, receives through the other end, `in_end`.
@@ -114,6 +112,11 @@ class connection_table {
   }
 
  private:
+  [[gnu::noinline]] connection* look_up(int peer) {
+    const auto found = all_.find(peer);
+    return found == all_.end() ? nullptr : found->second.get();
+  }
+
   static constexpr int self_receiver = -1;  // the key of the receiving end of the self-connection
   static constexpr std::size_t max_selective = 8;
   static constexpr int max_selected = 4;

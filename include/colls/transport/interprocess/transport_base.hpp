@@ -42,7 +42,7 @@ class transport_base : engine::source,
     wake_peers();
     engine_->wake_driver();
   }
-  void wake_peers() override { protocol_.connections().wake_peers(); }
+  void wake_peers() final { protocol_.connections().wake_peers(); }
   time_point now() const { return engine_->now(); }
   engine& driver() { return *engine_; }
   int node_of(int rank) const { return info_->node_of[static_cast<std::size_t>(rank)]; }
@@ -78,10 +78,10 @@ class transport_base : engine::source,
   interprocess::connection_table& connections() { return protocol_.connections(); }
 
  private:
-  bool poll() override;
-  void sweep(time_point time) override;
-  bool arm() override { return protocol_.connections().arm(); }
-  void disarm() override { protocol_.connections().disarm(); }
+  bool poll() final;
+  void sweep(time_point time) final;
+  bool arm() final { return protocol_.connections().arm(); }
+  void disarm() final { protocol_.connections().disarm(); }
 
   bool flush_all() { return protocol_.connections().flush_all() || reports_ > 0; }
   bool start(interprocess::posted_send& send) { return protocol_.messages().start(send); }
