@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Frames through a socket: two peers that send arbitrary frames to a rank with calls in flight.
 //
-// covers: transport/interprocess/carrier/stream_frames.hpp: read take try_receive
-// covers: transport/interprocess/carrier/stream_pipe.hpp: poll try_receive
+// covers: transport/interprocess/carrier/stream_pipe.hpp: read take try_receive poll
 // covers: transport/interprocess/payload_target.hpp: begin deliver_to complete_later filled take end abandon forget fail note
 // covers: transport/interprocess/frame.hpp: is_plausible control_size
 // covers: base/reported_failure.hpp: parse terminate

@@ -7,8 +7,7 @@
 // how long bytes travel.
 
 #include <colls/channel/channel.hpp>
-#include <colls/channel/receive.hpp>
-#include <colls/channel/send.hpp>
+#include <colls/channel/operations.hpp>
 #include <colls/transport/interprocess/carrier/stream_pipe.hpp>
 #include <colls/transport/interprocess/peer_protocol.hpp>
 

@@ -5,7 +5,7 @@
 // The inproc transport, for worlds (sets of all ranks) whose ranks are coroutines on one thread. It
 // opens no sockets and starts no threads.
 
-#include <colls/channel/receive.hpp>
+#include <colls/channel/operations.hpp>
 #include <colls/channel/transport.hpp>
 #include <colls/coroutine/sync_wait.hpp>
 #include <colls/os/log_writer.hpp>

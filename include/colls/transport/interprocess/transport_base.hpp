@@ -8,8 +8,7 @@
 
 #include <colls/bootstrap/subworld.hpp>
 #include <colls/bootstrap/world_info.hpp>
-#include <colls/channel/receive.hpp>
-#include <colls/channel/send.hpp>
+#include <colls/channel/operations.hpp>
 #include <colls/channel/transport.hpp>
 #include <colls/transport/interprocess/multi_send_recv.hpp>
 #include <colls/transport/interprocess/peer_protocol.hpp>

@@ -5,8 +5,7 @@
 // The simulated transport: all ranks run on one thread and communicate over a network model in
 // virtual time. A run can be reproduced from its seed.
 
-#include <colls/channel/receive.hpp>
-#include <colls/channel/send.hpp>
+#include <colls/channel/operations.hpp>
 #include <colls/channel/transport.hpp>
 #include <colls/coroutine/sync_wait.hpp>
 #include <colls/os/log_writer.hpp>

@@ -5,7 +5,7 @@
 // The threads transport: every rank is a thread of this process with its own tag matcher, run queue
 // and driver (event loop).
 
-#include <colls/channel/receive.hpp>
+#include <colls/channel/operations.hpp>
 #include <colls/channel/transport.hpp>
 #include <colls/coroutine/sync_wait.hpp>
 #include <colls/os/cpu_affinity.hpp>
