@@ -5,8 +5,10 @@
 // core: the part of a communicator that checks and starts the calls. It also gives each collective
 // a sequence number. The core does not depend on the types of the user's elements and operations.
 
+#include <colls/base/shared_buffer.hpp>
 #include <colls/call/arguments.hpp>
 #include <colls/call/call_queue.hpp>
+#include <colls/channel/transport.hpp>
 #include <colls/reduction/erased_reduction.hpp>
 
 #include <memory>
@@ -19,9 +21,9 @@ class communicator;
 namespace detail {
 
 /// One rank's side of a communicator that uses the transport `Transport`.
-/// <colls/call/start_call.hpp> defines the member functions. A program can compile these functions
-/// in a separate file. Files that only make calls then do not need the complete type of the
-/// transport.
+/// start_call.hpp, point_to_point.hpp and split.hpp define the calls. A program can compile these
+/// functions in a separate file. Files that only make calls then do not need the complete type of
+/// the transport.
 ///
 /// In the member functions, `type` is the id of the element type. A list of offsets is empty if all
 /// blocks have equal length. Otherwise it has one more entry than there are ranks. A call copies
@@ -139,8 +141,88 @@ class core final : public call_queue {
   const algorithm_info* custom_ = nullptr;  // the base of an `algorithm_entry`, see `custom_pin`
 };
 
+template <class Transport>
+core<Transport>::core(std::shared_ptr<Transport> net, std::uint32_t id, int rank, int size,
+                      std::shared_ptr<const std::vector<int>> members, bool is_world)
+    : call_queue(net->matching(), net->queue(), id, rank, size, std::move(members), is_world),
+      net_(std::move(net)) {
+  static_assert(transport<Transport>);
+  if (!matching().has_hooks()) {
+    shut_down();
+    throw error(errc::invalid_argument,
+                "this transport has added no failure_hooks to its matcher, so its ranks would wait "
+                "for peers that have failed");
+  }
+  try {
+    if constexpr (priced_transport<Transport>) set_costs(net_->costs());
+  } catch (const std::bad_alloc&) {
+    shut_down();
+    throw;
+  }
+}
+template <class Transport>
+core<Transport>::~core() {
+  shut_down();
+}
+
+template <class Transport>
+std::shared_ptr<std::byte> core<Transport>::allocate(std::size_t size) {
+  if constexpr (std::is_same_v<transport_memory_t<Transport>, device_memory>) {
+    // An allocation of 0 bytes could return null. The caller would take this for a lack of memory,
+    // so this function allocates at least one byte.
+    return net_->allocate(size != 0 ? size : 1);
+  } else if constexpr (shared_window_transport<Transport>) {
+    return net_->allocate(size);
+  } else {
+    return allocate_private_memory(size);
+  }
+}
+
+template <class Transport>
+time_point core<Transport>::now() const {
+  return net_->now();
+}
+template <class Transport>
+int core<Transport>::host_of(int rank) const {
+  return net_->node_of(rank);
+}
+/// Polls the transport once. Called when the user asks whether an operation has ended. The user may
+/// compute for a long time before the next poll. Therefore, if the poll has made progress, this
+/// function wakes the driver, which writes the remaining output to the peers. The parameter `net`
+/// is a copy, because the poll can destroy the object that contains the caller's pointer.
+template <class Transport>
+void poll_once(const std::shared_ptr<Transport> net) {
+  if (net->driver().poll()) net->wake_driver();
+}
+template <class Transport>
+void core<Transport>::progress() {
+  poll_once(net_);
+}
+template <class Transport>
+void core<Transport>::wake_driver() {
+  net_->wake_driver();
+}
+template <class Transport>
+void core<Transport>::call_ended(call_base& ended_call) noexcept {
+  call_queue::call_ended(ended_call);
+  // The coroutine that awaits the call may compute for a long time before this rank polls again.
+  // Therefore this rank wakes the sleeping peers now.
+  if constexpr (waking_transport<Transport>) net_->wake_peers();
+}
+
+/// Stores the options that transports of device memory read from the record of a call.
+template <class Transport>
+void set_device_options(operation_record& record, const options& opts) {
+  if constexpr (std::is_same_v<transport_memory_t<Transport>, device_memory>) {
+    record.stream = opts.stream;
+    record.pinned = opts.algorithm;
+    record.reduction_order = opts.order;
+  }
+}
+
 }  // namespace detail
 
 }  // namespace colls
 
+#include <colls/call/point_to_point.hpp>
 #include <colls/call/start_call.hpp>

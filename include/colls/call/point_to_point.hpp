@@ -2,11 +2,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// point_to_point_body: the coroutines that do the work of a send or a receive that the user has
-// started.
+// point_to_point: starts the sends and receives of the user. point_to_point_body holds the
+// coroutines that do their work.
 
 #include <colls/call/arguments.hpp>
 #include <colls/call/call.hpp>
+#include <colls/call/communicator_core.hpp>
 #include <colls/channel/transport.hpp>
 #include <colls/coroutine/when_all.hpp>
 
@@ -96,5 +97,66 @@ struct point_to_point_body {
     void result() {}
   };
 };
+
+inline void check_peer(checks& check, int peer, int ranks) {
+  check.require(peer >= 0 && peer < ranks, "rank %d is not in 0..%d", peer, ranks - 1);
+}
+
+template <class Transport>
+operation<> core<Transport>::send(any_buffer data, int dest, int tag, const options& opts) {
+  auto* const new_call = make(collective::send);
+  checks check(collective::send);
+  check_peer(check, dest, state().size());
+  check.require(tag >= 0, "tag %d is negative", tag).check_size(data);
+  if (check.failed()) return refuse(new_call, check.reason());
+  const message_key key{state().world_rank(dest), state().id(), static_cast<std::uint64_t>(tag),
+                        message_key::point_to_point};
+  return begin_point_to_point(new_call, key.sequence, opts, [&](call_base& call) {
+    set_device_options<Transport>(call, opts);
+    return point_to_point_body<Transport>::send(net(), call, key, bytes(data));
+  });
+}
+
+template <class Transport>
+operation<received> core<Transport>::recv(any_buffer data, peer source, int tag,
+                                          const options& opts) {
+  auto* const new_call = make<call<received>>(collective::recv);
+  checks check(collective::recv);
+  if (!source.is_any()) check_peer(check, source.rank(), state().size());
+  check.require(tag >= 0, "tag %d is negative", tag).check_size(data);
+  if (check.failed()) return refuse(new_call, check.reason());
+  const message_key key{
+      source.is_any() ? posted_receive::any_source : state().world_rank(source.rank()),
+      state().id(), static_cast<std::uint64_t>(tag), message_key::point_to_point};
+  return begin_point_to_point(new_call, key.sequence, opts, [&](call_base& call) {
+    set_device_options<Transport>(call, opts);
+    return point_to_point_body<Transport>::recv(net(), call, key, bytes(data), data.element_size());
+  });
+}
+
+template <class Transport>
+operation<received> core<Transport>::send_recv(any_buffer outgoing, int dest, any_buffer incoming,
+                                               peer source, int tag, const options& opts) {
+  auto* const new_call = make<call<received>>(collective::send_recv);
+  checks check(collective::send_recv);
+  check_peer(check, dest, state().size());
+  if (!source.is_any()) check_peer(check, source.rank(), state().size());
+  check.require(tag >= 0, "tag %d is negative", tag)
+      .check_size(outgoing)
+      .check_size(incoming)
+      .require(outgoing.data() != incoming.data() || outgoing.size() == 0,
+               "what is sent and what is received are one buffer")
+      .require(!overlap_partially(outgoing, incoming), "the two buffers overlap in part");
+  if (check.failed()) return refuse(new_call, check.reason());
+  const message_key to_key{state().world_rank(dest), state().id(), static_cast<std::uint64_t>(tag),
+                           message_key::point_to_point};
+  message_key from_key = to_key;
+  from_key.peer = source.is_any() ? posted_receive::any_source : state().world_rank(source.rank());
+  return begin_point_to_point(new_call, to_key.sequence, opts, [&](call_base& call) {
+    set_device_options<Transport>(call, opts);
+    return point_to_point_body<Transport>::send_recv(net(), call, to_key, bytes(outgoing), from_key,
+                                                     bytes(incoming), incoming.element_size());
+  });
+}
 
 }  // namespace colls::detail

@@ -2,99 +2,17 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// start_call: checks the arguments of each call and starts the call.
-// This header defines the functions that communicator_core.hpp declares. They are compiled once per
-// transport.
+// start_call: checks the arguments of each collective and starts the call. This header defines
+// functions that communicator_core.hpp declares. They are compiled once per transport.
 
-#include <colls/base/shared_buffer.hpp>
 #include <colls/call/call_body.hpp>
 #include <colls/call/call_request.hpp>
 #include <colls/call/choose_algorithm.hpp>
 #include <colls/call/communicator_core.hpp>
 #include <colls/call/frameless_call.hpp>
-#include <colls/call/point_to_point.hpp>
 #include <colls/selection/calibrate.hpp>
 
 namespace colls::detail {
-
-template <class Transport>
-core<Transport>::core(std::shared_ptr<Transport> net, std::uint32_t id, int rank, int size,
-                      std::shared_ptr<const std::vector<int>> members, bool is_world)
-    : call_queue(net->matching(), net->queue(), id, rank, size, std::move(members), is_world),
-      net_(std::move(net)) {
-  static_assert(transport<Transport>);
-  if (!matching().has_hooks()) {
-    shut_down();
-    throw error(errc::invalid_argument,
-                "this transport has added no failure_hooks to its matcher, so its ranks would wait "
-                "for peers that have failed");
-  }
-  try {
-    if constexpr (priced_transport<Transport>) set_costs(net_->costs());
-  } catch (const std::bad_alloc&) {
-    shut_down();
-    throw;
-  }
-}
-template <class Transport>
-core<Transport>::~core() {
-  shut_down();
-}
-
-template <class Transport>
-std::shared_ptr<std::byte> core<Transport>::allocate(std::size_t size) {
-  if constexpr (std::is_same_v<transport_memory_t<Transport>, device_memory>) {
-    // An allocation of 0 bytes could return null. The caller would take this for a lack of memory,
-    // so this function allocates at least one byte.
-    return net_->allocate(size != 0 ? size : 1);
-  } else if constexpr (shared_window_transport<Transport>) {
-    return net_->allocate(size);
-  } else {
-    return allocate_private_memory(size);
-  }
-}
-
-template <class Transport>
-time_point core<Transport>::now() const {
-  return net_->now();
-}
-template <class Transport>
-int core<Transport>::host_of(int rank) const {
-  return net_->node_of(rank);
-}
-/// Polls the transport once. Called when the user asks whether an operation has ended. The user may
-/// compute for a long time before the next poll. Therefore, if the poll has made progress, this
-/// function wakes the driver, which writes the remaining output to the peers. The parameter `net`
-/// is a copy, because the poll can destroy the object that contains the caller's pointer.
-template <class Transport>
-void poll_once(const std::shared_ptr<Transport> net) {
-  if (net->driver().poll()) net->wake_driver();
-}
-template <class Transport>
-void core<Transport>::progress() {
-  poll_once(net_);
-}
-template <class Transport>
-void core<Transport>::wake_driver() {
-  net_->wake_driver();
-}
-template <class Transport>
-void core<Transport>::call_ended(call_base& ended_call) noexcept {
-  call_queue::call_ended(ended_call);
-  // The coroutine that awaits the call may compute for a long time before this rank polls again.
-  // Therefore this rank wakes the sleeping peers now.
-  if constexpr (waking_transport<Transport>) net_->wake_peers();
-}
-
-/// Stores the options that transports of device memory read from the record of a call.
-template <class Transport>
-void set_device_options(operation_record& record, const options& opts) {
-  if constexpr (std::is_same_v<transport_memory_t<Transport>, device_memory>) {
-    record.stream = opts.stream;
-    record.pinned = opts.algorithm;
-    record.reduction_order = opts.order;
-  }
-}
 
 template <class Transport>
 template <collective Coll>
@@ -512,69 +430,6 @@ operation<> core<Transport>::measure(const options& opts) {
   };
   return begin<call<void>>(cached_call(agreed), opts, 0, [&](auto& call) {
     (void)(call.body = measure_costs({*net_, call}, *this));
-  });
-}
-
-// ---- point to point
-
-inline void check_peer(checks& check, int peer, int ranks) {
-  check.require(peer >= 0 && peer < ranks, "rank %d is not in 0..%d", peer, ranks - 1);
-}
-
-template <class Transport>
-operation<> core<Transport>::send(any_buffer data, int dest, int tag, const options& opts) {
-  auto* const new_call = make(collective::send);
-  checks check(collective::send);
-  check_peer(check, dest, state().size());
-  check.require(tag >= 0, "tag %d is negative", tag).check_size(data);
-  if (check.failed()) return refuse(new_call, check.reason());
-  const message_key key{state().world_rank(dest), state().id(), static_cast<std::uint64_t>(tag),
-                        message_key::point_to_point};
-  return begin_point_to_point(new_call, key.sequence, opts, [&](call_base& call) {
-    set_device_options<Transport>(call, opts);
-    return point_to_point_body<Transport>::send(net(), call, key, bytes(data));
-  });
-}
-
-template <class Transport>
-operation<received> core<Transport>::recv(any_buffer data, peer source, int tag,
-                                          const options& opts) {
-  auto* const new_call = make<call<received>>(collective::recv);
-  checks check(collective::recv);
-  if (!source.is_any()) check_peer(check, source.rank(), state().size());
-  check.require(tag >= 0, "tag %d is negative", tag).check_size(data);
-  if (check.failed()) return refuse(new_call, check.reason());
-  const message_key key{
-      source.is_any() ? posted_receive::any_source : state().world_rank(source.rank()),
-      state().id(), static_cast<std::uint64_t>(tag), message_key::point_to_point};
-  return begin_point_to_point(new_call, key.sequence, opts, [&](call_base& call) {
-    set_device_options<Transport>(call, opts);
-    return point_to_point_body<Transport>::recv(net(), call, key, bytes(data), data.element_size());
-  });
-}
-
-template <class Transport>
-operation<received> core<Transport>::send_recv(any_buffer outgoing, int dest, any_buffer incoming,
-                                               peer source, int tag, const options& opts) {
-  auto* const new_call = make<call<received>>(collective::send_recv);
-  checks check(collective::send_recv);
-  check_peer(check, dest, state().size());
-  if (!source.is_any()) check_peer(check, source.rank(), state().size());
-  check.require(tag >= 0, "tag %d is negative", tag)
-      .check_size(outgoing)
-      .check_size(incoming)
-      .require(outgoing.data() != incoming.data() || outgoing.size() == 0,
-               "what is sent and what is received are one buffer")
-      .require(!overlap_partially(outgoing, incoming), "the two buffers overlap in part");
-  if (check.failed()) return refuse(new_call, check.reason());
-  const message_key to_key{state().world_rank(dest), state().id(), static_cast<std::uint64_t>(tag),
-                           message_key::point_to_point};
-  message_key from_key = to_key;
-  from_key.peer = source.is_any() ? posted_receive::any_source : state().world_rank(source.rank());
-  return begin_point_to_point(new_call, to_key.sequence, opts, [&](call_base& call) {
-    set_device_options<Transport>(call, opts);
-    return point_to_point_body<Transport>::send_recv(net(), call, to_key, bytes(outgoing), from_key,
-                                                     bytes(incoming), incoming.element_size());
   });
 }
 
