@@ -12,6 +12,7 @@
 // communicator has failed, `comm.failed()` returns a record that describes the failure in more
 // detail than the error code. This header cannot be compiled with nvcc.
 
+#include <colls/base/intrusive_list.hpp>
 #include <colls/call/call.hpp>
 
 #include <boost/asio/any_io_executor.hpp>
@@ -51,8 +52,7 @@ class pending_waits final : public asio::execution_context::service {
    private:
     friend pending_waits;
     pending_waits* owner_ = nullptr;
-    wait* next_ = nullptr;
-    wait* prev_ = nullptr;
+    list_links<wait> links_;
   };
 
   explicit pending_waits(asio::execution_context& owner) : service(owner) {}
@@ -60,26 +60,23 @@ class pending_waits final : public asio::execution_context::service {
   void add(wait& item) {
     const std::lock_guard lock(guard_);
     item.owner_ = this;
-    item.next_ = first_;
-    if (first_ != nullptr) first_->prev_ = &item;
-    first_ = &item;
+    all_.push_front(item);
   }
   /// Removes `item` from the list that contains it. Does nothing if no list contains `item`.
   static void remove(wait& item) noexcept {
     if (item.owner_ == nullptr) return;
     const std::lock_guard lock(item.owner_->guard_);
-    (item.prev_ != nullptr ? item.prev_->next_ : item.owner_->first_) = item.next_;
-    if (item.next_ != nullptr) item.next_->prev_ = item.prev_;
+    item.owner_->all_.remove(item);
     item.owner_ = nullptr;
   }
 
  private:
   void shutdown() override {
-    while (wait* const first = first_) first->destroy();
+    while (wait* const first = all_.front()) first->destroy();
   }
 
   std::mutex guard_;  // needed because several threads may run one context
-  wait* first_ = nullptr;
+  intrusive_list<wait, &wait::links_> all_;
 };
 
 template <class T>

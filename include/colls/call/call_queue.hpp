@@ -325,14 +325,14 @@ class call_queue : public call_owner {
   /// Returns the first call of this communicator in the list that begins with `record`, or null if
   /// there is none.
   call_base* first_own_call(operation_record* record) const {
-    while (record != nullptr && record->communicator != &state_) record = record->next;
+    while (record != nullptr && record->communicator != &state_) record = in_flight::next(*record);
     return static_cast<call_base*>(record);
   }
   /// Returns the collective call of this communicator that follows `previous` in call order, or
   /// null if there is none.
   call_base* next_deferred(const call_base& previous) const {
-    call_base* next = first_own_call(previous.next);
-    while (next != nullptr && next->hash == 0) next = first_own_call(next->next);
+    call_base* next = first_own_call(in_flight::next(previous));
+    while (next != nullptr && next->hash == 0) next = first_own_call(in_flight::next(*next));
     return next;
   }
 

@@ -5,6 +5,8 @@
 // completion: the interface that all awaitable operations have, and the queue that runs the
 // handlers of completed operations.
 
+#include <colls/base/intrusive_list.hpp>
+
 #include <atomic>
 #include <concepts>
 #include <cstddef>
@@ -103,8 +105,7 @@ class polled_condition {
   virtual bool poll() noexcept = 0;
 
   run_queue* queue_ = nullptr;
-  polled_condition* next_ = nullptr;
-  polled_condition* prev_ = nullptr;
+  list_links<polled_condition> links_;
 };
 
 namespace detail {
@@ -166,7 +167,7 @@ class run_queue {
   /// call also run. Without the limit, two operations that post each other again and again would
   /// keep the driver from polling its sockets. Returns whether any completion ran.
   bool run(std::size_t limit = 256) noexcept {
-    if (first_condition_ != nullptr) poll_conditions();
+    if (is_watching()) poll_conditions();
     bool ran = false;
     for (; limit > 0 && !empty(); --limit, ran = true) {
       completion& first = *head_.next_;
@@ -178,31 +179,25 @@ class run_queue {
 
   void watch(polled_condition& condition) noexcept {
     condition.queue_ = this;
-    condition.prev_ = nullptr;
-    condition.next_ = first_condition_;
-    if (first_condition_ != nullptr) first_condition_->prev_ = &condition;
-    first_condition_ = &condition;
+    conditions_.push_front(condition);
   }
   void unwatch(polled_condition& condition) noexcept {
-    (condition.prev_ != nullptr ? condition.prev_->next_ : first_condition_) = condition.next_;
-    if (condition.next_ != nullptr) condition.next_->prev_ = condition.prev_;
+    conditions_.remove(condition);
     condition.queue_ = nullptr;
   }
-  bool is_watching() const { return first_condition_ != nullptr; }
+  bool is_watching() const { return !conditions_.empty(); }
 
  private:
   // The `poll` function of a condition only posts completions and does not change the list of
-  // conditions. Therefore the pointer `following` to the next condition stays valid.
+  // conditions.
   void poll_conditions() noexcept {
-    for (polled_condition* condition = first_condition_; condition != nullptr;) {
-      polled_condition* const following = condition->next_;
-      if (condition->poll()) unwatch(*condition);
-      condition = following;
-    }
+    conditions_.for_each([this](polled_condition& condition) {
+      if (condition.poll()) unwatch(condition);
+    });
   }
 
   completion head_;
-  polled_condition* first_condition_ = nullptr;
+  intrusive_list<polled_condition, &polled_condition::links_> conditions_;
   std::atomic<const void*> runner_ = nullptr;  // the thread that runs the queue in a blocking wait
 };
 

@@ -4,6 +4,7 @@
 
 // task_group: a group of tasks that no coroutine awaits.
 
+#include <colls/base/intrusive_list.hpp>
 #include <colls/coroutine/scheduler.hpp>
 #include <colls/coroutine/task.hpp>
 
@@ -20,14 +21,15 @@ class task_group {
   task_group(const task_group&) = delete;
   task_group& operator=(const task_group&) = delete;
   ~task_group() {
-    while (first_ != nullptr) delete std::exchange(first_, first_->next);
+    while (entry* const first = all_.front()) {
+      all_.remove(*first);
+      delete first;
+    }
   }
 
   void start(task<> work) {
     auto* const started = new entry(*this, std::move(work));
-    started->next = first_;
-    if (first_ != nullptr) first_->prev = started;
-    first_ = started;
+    all_.push_front(*started);
     ++running_;
     if (started->work.start(*started)) remove(started);
   }
@@ -47,19 +49,17 @@ class task_group {
           work(std::move(started)) {}
     task_group& owner;
     task<> work;
-    entry* next = nullptr;
-    entry* prev = nullptr;
+    list_links<entry> links;
   };
 
   void remove(entry* ended) {
-    (ended->prev != nullptr ? ended->prev->next : first_) = ended->next;
-    if (ended->next != nullptr) ended->next->prev = ended->prev;
+    all_.remove(*ended);
     --running_;
     delete ended;
   }
 
   run_queue& queue_;
-  entry* first_ = nullptr;
+  intrusive_list<entry, &entry::links> all_;
   int running_ = 0;
 };
 

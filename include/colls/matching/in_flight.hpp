@@ -33,26 +33,22 @@ class in_flight {
   in_flight(const in_flight&) = delete;
   in_flight& operator=(const in_flight&) = delete;
 
-  bool empty() const { return first_ == nullptr; }
-  /// Returns the oldest operation, or null if there is none. The member `next` of an operation
-  /// points to the next younger operation.
-  operation_record* first() const { return first_; }
+  bool empty() const { return all_.empty(); }
+  /// Returns the oldest operation, or null if there is none.
+  operation_record* first() const { return all_.front(); }
+  /// Returns the next younger operation, or null if there is none.
+  static operation_record* next(const operation_record& record) { return list::next(record); }
 
   [[gnu::always_inline]] void add(operation_record& record) {
-    record.next = nullptr;
-    record.prev = last_;
-    (last_ != nullptr ? last_->next : first_) = &record;
-    last_ = &record;
+    all_.push_back(record);
     record.start_order = ++start_count_;
     record.communicator->live_list(record).push_back(record);
     if (unseen_ == nullptr) unseen_ = &record;
   }
   void remove(operation_record& record) {
-    if (unseen_ == &record) unseen_ = record.next;
+    if (unseen_ == &record) unseen_ = next(record);
     if (record.heap_index != 0) remove_from_heap(record);
-    (record.prev != nullptr ? record.prev->next : first_) = record.next;
-    (record.next != nullptr ? record.next->prev : last_) = record.prev;
-    record.next = record.prev = nullptr;
+    all_.remove(record);
     record.communicator->live_list(record).remove(record);
   }
   /// Makes the next sweep check the operation, even if its next check is not due yet.
@@ -74,7 +70,7 @@ class in_flight {
   /// since its previous check. If an action is due, calls `act(record, action)`.
   template <class Act>
   void sweep(time_point now, Act act) {
-    for (; unseen_ != nullptr && make_room(); unseen_ = unseen_->next) {
+    for (; unseen_ != nullptr && make_room(); unseen_ = next(*unseen_)) {
       if (unseen_->started == never) unseen_->started = now;
       unseen_->next_check = now;
       heap_.push_back(unseen_);
@@ -103,6 +99,8 @@ class in_flight {
   std::uint64_t check_count() const { return check_count_; }
 
  private:
+  using list = intrusive_list<operation_record, &operation_record::in_flight>;
+
   static constexpr time_point patience = 30 * seconds;
   // The number of checks of an operation during one inactivity timeout. A sweep notices progress
   // only when it checks the operation, so it can measure a time without progress that is too short
@@ -193,8 +191,7 @@ class in_flight {
     sift_up(*last);
   }
 
-  operation_record* first_ = nullptr;
-  operation_record* last_ = nullptr;
+  list all_;
   operation_record* unseen_ = nullptr;  // the oldest operation that no sweep has seen
   std::vector<operation_record*> heap_;
   std::uint64_t check_count_ = 0;

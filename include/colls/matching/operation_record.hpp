@@ -11,6 +11,7 @@
 // for another rank for a long time, the waiting rank sends an announcement, which is a message that
 // tells the other rank about the operation.
 
+#include <colls/base/intrusive_list.hpp>
 #include <colls/base/buffer.hpp>
 #include <colls/base/clock.hpp>
 #include <colls/base/fingerprint.hpp>
@@ -57,33 +58,14 @@ struct operation_record {
   /// the matcher revokes the communicator instead. For a collective, the pointer is always null.
   void (*expired)(operation_record& self, const failure& reason) = nullptr;
 
-  operation_record* next = nullptr;  // the next younger operation of the rank
-  operation_record* prev = nullptr;
-  operation_record* next_of_kind = nullptr;  // the next younger operation in `live_records`
-  operation_record* prev_of_kind = nullptr;
-  std::uint64_t start_order = 0;  // the position in the order in which operations began
+  list_links<operation_record> in_flight;  // links of the list of the rank's operations
+  list_links<operation_record> live;       // links of the list of `communicator_state::live_list`
+  std::uint64_t start_order = 0;           // the position in the order in which operations began
 };
 
-/// The operations in flight of one communicator, in the order in which they began. A communicator
-/// has one list for collectives and one for point-to-point operations.
-struct live_records {
-  operation_record* first = nullptr;
-  operation_record* last = nullptr;
-
-  void push_back(operation_record& record) {
-    record.next_of_kind = nullptr;
-    record.prev_of_kind = last;
-    (last != nullptr ? last->next_of_kind : first) = &record;
-    last = &record;
-  }
-  void remove(operation_record& record) {
-    (record.prev_of_kind != nullptr ? record.prev_of_kind->next_of_kind : first) =
-        record.next_of_kind;
-    (record.next_of_kind != nullptr ? record.next_of_kind->prev_of_kind : last) =
-        record.prev_of_kind;
-    record.next_of_kind = record.prev_of_kind = nullptr;
-  }
-};
+/// Operations in flight of one communicator, in the order in which they began. A communicator has
+/// one list for collectives and one for point-to-point operations.
+using live_records = intrusive_list<operation_record, &operation_record::live>;
 
 /// The state of a communicator on one rank: its members, its most recent calls, and, if it has
 /// failed, the reason for the failure.
@@ -190,9 +172,9 @@ class communicator_state {
   live_records& live_list(const operation_record& record) {
     return record.hash != 0 ? collectives_ : direct_;
   }
-  const operation_record* oldest_collective() const { return collectives_.first; }
-  const operation_record* oldest_point_to_point() const { return direct_.first; }
-  bool is_in_use() const { return collectives_.first != nullptr || direct_.first != nullptr; }
+  const operation_record* oldest_collective() const { return collectives_.front(); }
+  const operation_record* oldest_point_to_point() const { return direct_.front(); }
+  bool is_in_use() const { return !collectives_.empty() || !direct_.empty(); }
 
   time_point inactivity = 600 * seconds;
   bool closing = false;  // if true, the death of a peer does not revoke the communicator

@@ -219,8 +219,7 @@ class tag_matcher : public match_queues {
   }
   bool any_in_flight() const { return !calls_.empty(); }
   /// Returns the oldest operation in flight on this rank, or null if there is none. The operation
-  /// may belong to any communicator. The member `next` of an operation points to the next younger
-  /// operation.
+  /// may belong to any communicator. `in_flight::next` returns the next younger operation.
   operation_record* first_in_flight() const { return calls_.first(); }
 
   /// Checks the deadlines of the operations in flight. If an operation has waited for 100 ms, sends

@@ -595,7 +595,8 @@ COLLS_ONCE void tag_matcher::log_late_ranks(operation_record& record, time_point
   const auto number = static_cast<unsigned long long>(record.sequence);
   if (is_point_to_point) {
     std::size_t others = 0;
-    for (const operation_record* other = calls_.first(); other != nullptr; other = other->next) {
+    for (const operation_record* other = calls_.first(); other != nullptr;
+         other = in_flight::next(*other)) {
       const bool is_similar = other->hash == 0 && other->communicator == record.communicator;
       if (is_similar && other != &record && detail::peer_of(*other) == peer) ++others;
     }

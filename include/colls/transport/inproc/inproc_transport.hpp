@@ -5,6 +5,7 @@
 // The inproc transport, for worlds (sets of all ranks) whose ranks are coroutines on one thread. It
 // opens no sockets and starts no threads.
 
+#include <colls/base/intrusive_list.hpp>
 #include <colls/channel/operations.hpp>
 #include <colls/channel/transport.hpp>
 #include <colls/coroutine/sync_wait.hpp>
@@ -88,8 +89,7 @@ class inproc_transport final : failure_hooks {
     completion* done_ = nullptr;
     std::error_code ec_;
     bool waiting_ = false;
-    send_operation* next_sent_ = nullptr;  // links of the sender's list of waiting sends
-    send_operation* prev_sent_ = nullptr;
+    list_links<send_operation> links_;  // of the sender's list of waiting sends
   };
 
   using recv_operation = receive_operation<inproc_transport>;
@@ -128,15 +128,11 @@ class inproc_transport final : failure_hooks {
 
   void add_waiting(send_operation& send) {
     send.waiting_ = true;
-    send.prev_sent_ = nullptr;
-    send.next_sent_ = first_sent_;
-    if (first_sent_ != nullptr) first_sent_->prev_sent_ = &send;
-    first_sent_ = &send;
+    waiting_sends_.push_front(send);
   }
   void remove_waiting(send_operation& send) {
     send.waiting_ = false;
-    (send.prev_sent_ != nullptr ? send.prev_sent_->next_sent_ : first_sent_) = send.next_sent_;
-    if (send.next_sent_ != nullptr) send.next_sent_->prev_sent_ = send.prev_sent_;
+    waiting_sends_.remove(send);
   }
   void finish(send_operation& send, std::error_code ec) {
     send.ec_ = ec;
@@ -154,7 +150,7 @@ class inproc_transport final : failure_hooks {
 
   inproc_world& world_;
   tag_matcher matcher_;
-  send_operation* first_sent_ = nullptr;
+  intrusive_list<send_operation, &send_operation::links_> waiting_sends_;
   std::size_t eager_ = 0;  // the number of bytes of this rank's buffered messages
 };
 static_assert(consuming_transport<inproc_transport>);

@@ -21,15 +21,12 @@ COLLS_ONCE inproc_transport::~inproc_transport() {
 
 COLLS_ONCE void inproc_transport::revoked(communicator_state& communicator, const failure& reason,
                                           int) {
-  for (send_operation* send = first_sent_; send != nullptr;) {
-    send_operation* const following = send->next_sent_;
-    if (send->record_.communicator == &communicator) {
-      world_[send->dest_].matcher_.remove_unexpected(*send);
-      remove_waiting(*send);
-      finish(*send, reason.code);
-    }
-    send = following;
-  }
+  waiting_sends_.for_each([&](send_operation& send) {
+    if (send.record_.communicator != &communicator) return;
+    world_[send.dest_].matcher_.remove_unexpected(send);
+    remove_waiting(send);
+    finish(send, reason.code);
+  });
   world_.barriers_.fail(communicator, reason.code);
   for (int i = 0; i < communicator.size(); ++i) {
     const int peer = communicator.world_rank(i);
@@ -54,9 +51,9 @@ COLLS_ONCE void inproc_transport::report(int peer, std::uint32_t communicator,
 
 COLLS_ONCE void inproc_transport::add_awaited(const operation_record& waiting,
                                               std::vector<int>& ranks) {
-  for (const send_operation* send = first_sent_; send != nullptr; send = send->next_sent_) {
-    if (&send->record_ == &waiting) ranks.push_back(send->dest_);
-  }
+  waiting_sends_.for_each([&](const send_operation& send) {
+    if (&send.record_ == &waiting) ranks.push_back(send.dest_);
+  });
   const std::vector<int> missing = world_.barriers_.missing_ranks(waiting);
   ranks.insert(ranks.end(), missing.begin(), missing.end());
 }

@@ -139,9 +139,9 @@ inline void simulated_world::apply_pending_faults() {
 inline void simulated_world::end_rank(int rank, simulated::rank_state state) {
   connections_->state_of(rank) = state;
   if (state != simulated::rank_state::isolated) {
-    for (key_table_node* node = ranks_[rank].transmitting_; node != nullptr; node = node->next) {
-      if (message* const msg = static_cast<simulated::outgoing&>(*node).msg) msg->is_lost = true;
-    }
+    ranks_[rank].transmitting_.for_each([](const simulated::outgoing& send) {
+      if (send.msg != nullptr) send.msg->is_lost = true;
+    });
   }
   for (int other = 0; other < size_; ++other) {
     if (other == rank) continue;

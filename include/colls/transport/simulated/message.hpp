@@ -5,6 +5,7 @@
 // Messages and control messages between simulated ranks. An RTS (request to send) announces a long
 // message, and a CTS (clear to send) permits the sender to transmit it.
 
+#include <colls/base/intrusive_list.hpp>
 #include <colls/matching/tag_matcher.hpp>
 #include <colls/transport/simulated/event_queue.hpp>
 
@@ -35,6 +36,7 @@ struct outgoing : key_table_node {
   std::uint32_t trace = 0;
   stage progress = stage::idle;
   bool rts_repeated = false;
+  list_links<outgoing> transmission;  // of the list of sends whose bytes are leaving
 
   bool is_pending() const { return progress != stage::idle; }
   bool is_untouched() const { return progress == stage::waiting; }

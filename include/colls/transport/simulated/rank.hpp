@@ -103,10 +103,7 @@ inline bool simulated_transport::transmit(outgoing& send, bool may_end, bool is_
     return true;
   }
   send.progress = outgoing::stage::transmitting;
-  send.prev = nullptr;
-  send.next = transmitting_;
-  if (transmitting_ != nullptr) transmitting_->prev = &send;
-  transmitting_ = &send;
+  transmitting_.push_front(send);
   msg.is_transmitting = true;
   world_.push(msg.tail, simulated_world::event::kind::transmitted, rank(), &msg);
   return false;
@@ -125,7 +122,7 @@ inline void simulated_transport::copy_payload(message& msg) {
 // Completes the send of a message whose last byte has left the rank.
 inline void simulated_transport::handle_transmitted(message& msg) {
   if (outgoing* const send = msg.send) {
-    remove_transmitting(*send);
+    transmitting_.remove(*send);
     copy_payload(msg);
     msg.send = nullptr;
     send->finish({});
@@ -142,18 +139,13 @@ inline void simulated_transport::drop_unsent(message& msg) {
   world_.finish_transmission(msg);
 }
 
-inline void simulated_transport::remove_transmitting(outgoing& send) {
-  (send.prev != nullptr ? send.prev->next : transmitting_) = send.next;
-  if (send.next != nullptr) send.next->prev = send.prev;
-}
-
 // Cancels a send that has not completed. If the send is still waiting, its message is never
 // transmitted. If the transmission has begun, it continues from a copy of the bytes, unless this
 // rank is dead.
 inline void simulated_transport::withdraw(outgoing& send) {
   message* const msg = std::exchange(send.msg, nullptr);
   if (send.progress == outgoing::stage::transmitting) {
-    remove_transmitting(send);
+    transmitting_.remove(send);
     if (msg != nullptr && world_.is_dead(rank())) {
       msg->is_lost = true;
     } else if (msg != nullptr) {
@@ -456,13 +448,11 @@ inline void simulated_transport::revoked(communicator_state& communicator, const
     withdraw(send);
     send.finish(reason.code);
   });
-  for (key_table_node* node = transmitting_; node != nullptr;) {
-    auto& send = static_cast<outgoing&>(*node);
-    node = node->next;
-    if (send.record->communicator != &communicator) continue;
+  transmitting_.for_each([&](outgoing& send) {
+    if (send.record->communicator != &communicator) return;
     withdraw(send);
     send.finish(reason.code);
-  }
+  });
   for (message* msg : piecewise_) {
     posted_receive* const receive = msg->receive;
     if (receive == nullptr || receive->key.communicator != communicator.id()) continue;

@@ -77,7 +77,6 @@ class simulated_transport final : failure_hooks, payload_writer {
   inline message& make_message(outgoing& send);
   inline bool transmit(outgoing& send, bool may_end, bool is_cleared);
   inline void copy_payload(message& msg);
-  inline void remove_transmitting(outgoing& send);
   inline void withdraw(outgoing& send);
   inline void handle_cts(outgoing& send);
   inline void repeat_rts(outgoing& send);
@@ -150,9 +149,9 @@ class simulated_transport final : failure_hooks, payload_writer {
   ticks receiver_busy_until_ = 0;  // when the receiver can accept the next message
   chain current_chain_;
   std::vector<chain> chains_;
-  key_table<outgoing> waiting_sends_;       // sends that wait for their receives
-  key_table_node* transmitting_ = nullptr;  // head of the list of sends whose bytes are leaving
-  std::vector<message*> piecewise_;         // messages of which a part was delivered
+  key_table<outgoing> waiting_sends_;  // sends that wait for their receives
+  intrusive_list<outgoing, &outgoing::transmission> transmitting_;  // their bytes are leaving
+  std::vector<message*> piecewise_;  // messages of which a part was delivered
   std::size_t eager_bytes_ =
       0;  // bytes of eager point-to-point messages that were not received yet
   ticks timer_ = simulated::no_time;

@@ -5,6 +5,7 @@
 // The threads transport: every rank is a thread of this process with its own tag matcher, run queue
 // and driver (event loop).
 
+#include <colls/base/intrusive_list.hpp>
 #include <colls/channel/operations.hpp>
 #include <colls/channel/transport.hpp>
 #include <colls/coroutine/sync_wait.hpp>
@@ -90,8 +91,7 @@ class thread_transport final : failure_hooks {
     // without such a message: after the receiver has returned the message with an error, the send
     // may wait until the communicator fails.
     threads::message* message_ = nullptr;
-    send_operation* next_ = nullptr;  // neighbours in the list of waiting sends
-    send_operation* prev_ = nullptr;
+    list_links<send_operation> links_;  // of the list of waiting sends
   };
 
   using recv_operation = receive_operation<thread_transport>;
@@ -228,15 +228,11 @@ class thread_transport final : failure_hooks {
 
   void add_waiting(send_operation& send) {
     send.waiting_ = true;
-    send.prev_ = nullptr;
-    send.next_ = first_sent_;
-    if (first_sent_ != nullptr) first_sent_->prev_ = &send;
-    first_sent_ = &send;
+    waiting_sends_.push_front(send);
   }
   void remove_waiting(send_operation& send) {
     send.waiting_ = false;
-    (send.prev_ != nullptr ? send.prev_->next_ : first_sent_) = send.next_;
-    if (send.next_ != nullptr) send.next_->prev_ = send.prev_;
+    waiting_sends_.remove(send);
   }
   void finish(send_operation& send, std::error_code ec) {
     remove_waiting(send);
@@ -438,29 +434,27 @@ class thread_transport final : failure_hooks {
     while (communicator_state* const communicator = matcher_.communicator_waiting_for(peer)) {
       matcher_.revoke(*communicator, peer_left_failure(peer));
     }
-    for (send_operation* send = first_sent_; send != nullptr;) {
+    for (send_operation* send = waiting_sends_.front(); send != nullptr;) {
       communicator_state& communicator = *send->record_.communicator;
       if (send->key_.peer != peer || communicator.failed()) {
-        send = send->next_;
+        send = waiting_sends_.next(*send);
       } else {
         matcher_.revoke(communicator, peer_left_failure(peer));
-        send = first_sent_;
+        send = waiting_sends_.front();
       }
     }
   }
   void revoked(communicator_state& communicator, const failure& reason, int reporter) override {
-    for (send_operation* send = first_sent_; send != nullptr;) {
-      send_operation* const next = send->next_;
+    waiting_sends_.for_each([&](send_operation& send) {
       // If the receiver is reading the message of a send, that send completes when the receiver
       // returns the message. This function must not wait for that, because it may run inside a
       // reduction that reads a message. Two ranks that read each other's messages could then wait
       // for each other forever.
-      if (send->record_.communicator == &communicator &&
-          (send->message_ == nullptr || try_cancel(*send))) {
-        finish(*send, reason.code);
+      if (send.record_.communicator == &communicator &&
+          (send.message_ == nullptr || try_cancel(send))) {
+        finish(send, reason.code);
       }
-      send = next;
-    }
+    });
     for (int i = 0; i < communicator.size(); ++i) {
       const int peer = communicator.world_rank(i);
       if (peer == rank() || peer == reporter || is_gone(peer)) continue;
@@ -474,9 +468,9 @@ class thread_transport final : failure_hooks {
     control_.report(peer, communicator, state);
   }
   void add_awaited(const operation_record& waiting, std::vector<int>& ranks) override {
-    for (const send_operation* send = first_sent_; send != nullptr; send = send->next_) {
-      if (&send->record_ == &waiting) ranks.push_back(send->key_.peer);
-    }
+    waiting_sends_.for_each([&](const send_operation& send) {
+      if (&send.record_ == &waiting) ranks.push_back(send.key_.peer);
+    });
   }
   std::uint64_t newest_sequence_from(int peer, std::uint32_t communicator) override {
     const last_collective& last = last_collectives_[index(peer)];
@@ -500,8 +494,8 @@ class thread_transport final : failure_hooks {
   bool sent_goodbyes_ = false;
   std::vector<bool> gone_;                         // whether the goodbye of a rank has arrived
   std::vector<last_collective> last_collectives_;  // indexed by rank
-  send_operation* first_sent_ = nullptr;           // head of the list of waiting sends
-  std::size_t eager_ = 0;                          // total weight of buffered messages in flight
+  intrusive_list<send_operation, &send_operation::links_> waiting_sends_;
+  std::size_t eager_ = 0;  // total weight of buffered messages in flight
   threads::node_pool<message> messages_;
   threads::control_messages control_;
   failure_completion failure_completion_;
