@@ -27,7 +27,9 @@ def described(table, read):
     result = {}
     for collective, space in listed(table):
         for text in read(space):
-            found = re.search(rf"namespace colls::{space} {{.*?struct {collective}_algorithm\b(.*?)^}};", text, re.S | re.M)
+            body = re.search(rf"namespace colls::{space} {{(.*?)^}}  // namespace", text + "}  // namespace", re.S | re.M)
+            named = body and re.search(rf"^inline constexpr (\w+)(<.*>)? {collective};", body[1], re.M)
+            found = named and re.search(rf"^struct {named[1]}\b(.*?)^}};", body[1], re.S | re.M)
             if found:
                 result[collective, NAMES.get(space, space)] = {
                     "commutes": ".commutative = true" in found[1],
@@ -71,8 +73,10 @@ def listed_names(table):
 
 def self_test():
     table = "if (Coll == collective::scan) {\n    return algorithm_list<one::scan, two::scan>();\n"
-    files = ["namespace colls::one {\nstruct scan_algorithm : x {\n  needs{.commutative = true};\n};\n",
-             "namespace colls::two {\nstruct scan_algorithm : x {\n  reduction_order = order::rank;\n};\n"]
+    files = ["namespace colls::one {\nstruct scan_algorithm : x {\n  needs{.commutative = true};\n};\n"
+             "inline constexpr scan_algorithm scan;\n}  // namespace colls::one\n",
+             "namespace colls::two {\nstruct prefix : x {\n  reduction_order = order::rank;\n};\n"
+             "inline constexpr prefix<collective::scan> scan;\n}  // namespace colls::two\n"]
     row = "| {} | {} | p | n | 1 | {} |\n"
     page = row.format("scan", "one", "no: the operation must commute") + row.format("", "two (short)", "yes, sequentially")
     read = lambda space: files

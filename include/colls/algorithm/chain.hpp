@@ -59,14 +59,16 @@ struct reduce_algorithm : built_in<collective::reduce, algorithm::chain> {
 };
 inline constexpr reduce_algorithm reduce;
 
-/// All ranks together send p-1 messages per segment.
-struct scan_algorithm : built_in<collective::scan, algorithm::chain> {
+/// A scan or an exscan. Each segment takes the steps of the algorithm `OfSegment`. All ranks together
+/// send p-1 messages per segment.
+template <collective Coll, auto OfSegment>
+struct prefix_algorithm : built_in<Coll, algorithm::chain> {
   static constexpr order reduction_order = order::rank;
 
   template <channel Channel, buffer Data, class Op>
   static task<> run(Channel net, Data in, Data out, Op op) {
     const auto piece = [=](Channel lane, std::size_t offset, std::size_t n) {
-      return linear::scan.run(lane, in.subspan(offset, n), out.subspan(offset, n), op);
+      return OfSegment.run(lane, in.subspan(offset, n), out.subspan(offset, n), op);
     };
     return pipeline::in_segments(net, in, piece);
   }
@@ -76,25 +78,7 @@ struct scan_algorithm : built_in<collective::scan, algorithm::chain> {
   }
   static constexpr auto segmented_bytes(const loggp_model& model) { return model.bytes(); }
 };
-inline constexpr scan_algorithm scan;
-
-/// All ranks together send p-1 messages per segment.
-struct exscan_algorithm : built_in<collective::exscan, algorithm::chain> {
-  static constexpr order reduction_order = order::rank;
-
-  template <channel Channel, buffer Data, class Op>
-  static task<> run(Channel net, Data in, Data out, Op op) {
-    const auto piece = [=](Channel lane, std::size_t offset, std::size_t n) {
-      return linear::exscan.run(lane, in.subspan(offset, n), out.subspan(offset, n), op);
-    };
-    return pipeline::in_segments(net, in, piece);
-  }
-
-  static constexpr auto cost(const loggp_model& model, const algorithm_choice& choice) {
-    return reduction_cost(model, choice);
-  }
-  static constexpr auto segmented_bytes(const loggp_model& model) { return model.bytes(); }
-};
-inline constexpr exscan_algorithm exscan;
+inline constexpr prefix_algorithm<collective::scan, linear::scan> scan;
+inline constexpr prefix_algorithm<collective::exscan, linear::exscan> exscan;
 
 }  // namespace colls::chain
