@@ -39,7 +39,7 @@ FLOORS = {
     "transport/simulated": ("base os coroutine matching channel", []),
     "transport/interprocess": ("base os coroutine driver matching channel bootstrap", ["boost"]),
     "cuda": (f"{LOW} algorithm call", ["cuda"]),
-    "ddp": ("base reduction os coroutine driver call transport/interprocess", ["boost"]),
+    "ddp": ("base reduction os coroutine driver channel call", ["boost"]),
 }
 # The top: headers that users include. No header in a folder includes them. source/ has the parts of source.hpp.
 MODELS = "transport/inproc transport/threads transport/simulated"
@@ -50,7 +50,7 @@ TOP = {
               " source/interprocess source/interprocess_transport source/joining",
               f"base reduction os coroutine driver matching channel selection call bootstrap {MODELS}"
               " transport/interprocess top:all top:world", ["boost"]),
-    "torch": ("torch_checkpoint torch", "base coroutine selection call ddp top:all top:torch", ["torch"]),
+    "torch": ("torch_checkpoint torch", "base coroutine selection call ddp top:all top:world top:torch", ["torch"]),
     "format": ("format", "base coroutine selection call top:all", ["fmt"]),
 }
 

@@ -8,7 +8,8 @@
 // exactly one of them. In the other source files, the headers of colls then only declare these
 // functions. Most headers, for example <colls/run.hpp>, then do not include Asio. The headers
 // <colls/join.hpp>, <colls/asio.hpp>, <colls/interprocess.hpp> and <colls/torch.hpp> still do. A
-// source file that calls `world.dup(executor)` must include <colls/interprocess.hpp>.
+// source file that calls `world.dup(executor)` or trains with <colls/ddp/gradient_buckets.hpp> must
+// include <colls/interprocess.hpp>.
 //
 // To compile the definitions in parallel, do not include this header. Instead, include each header
 // of the directory `source/` in a source file of its own.

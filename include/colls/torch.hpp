@@ -8,6 +8,7 @@
 
 #include <colls/ddp/gradient_buckets.hpp>
 #include <colls/ddp/replicate.hpp>
+#include <colls/interprocess.hpp>
 
 #include <torch/torch.h>
 

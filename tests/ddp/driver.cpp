@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <colls/ddp/driver.hpp>
 
+#include <colls/interprocess.hpp>
 #include <colls/threads.hpp>
 #include <doctest/doctest.h>
 

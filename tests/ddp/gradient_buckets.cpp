@@ -3,6 +3,7 @@
 #include <colls/ddp/gradient_buckets.hpp>
 
 #include <colls/inproc.hpp>
+#include <colls/interprocess.hpp>
 #include <colls/threads.hpp>
 #include <doctest/doctest.h>
 

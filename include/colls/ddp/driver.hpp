@@ -6,8 +6,8 @@
 
 #include <colls/coroutine/sync_wait.hpp>
 #include <colls/coroutine/task.hpp>
+#include <colls/channel/transport.hpp>
 #include <colls/ddp/options.hpp>
-#include <colls/transport/interprocess/interprocess_transport.hpp>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
@@ -269,6 +269,10 @@ std::unique_ptr<driver<Communicator>> make_driver(Communicator& comm, drive mode
   if (mode == drive::hooks) {
     return std::make_unique<hooks_driver<Communicator>>(sync_wait(comm, comm.dup()));
   }
+  static_assert(
+      requires { sizeof(typename Communicator::transport_type); },
+      "colls: where COLLS_SEPARATE_COMPILATION is defined, a file that trains on a world includes "
+      "<colls/interprocess.hpp>");
   if constexpr (world_transport<typename Communicator::transport_type>) {
     return std::make_unique<thread_driver<Communicator>>(comm);
   } else {
