@@ -62,6 +62,8 @@ class transport_base : engine::source,
     return {*this, key, message, record};
   }
 
+  bool poll() final;
+
   /// Leaves the world in an orderly way, so that no peer assumes that this rank has died. Writes
   /// the queued frames, and sends a goodbye (the last frame of a rank) on every connection. Then
   /// continues to read until the peers have closed the connections. At `deadline`, closes the
@@ -77,7 +79,6 @@ class transport_base : engine::source,
   interprocess::connection_table& connections() { return protocol_.connections(); }
 
  private:
-  bool poll() final;
   void sweep(time_point time) final;
   bool arm() final { return protocol_.connections().arm(); }
   void disarm() final { protocol_.connections().disarm(); }
