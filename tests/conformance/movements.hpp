@@ -15,50 +15,60 @@ class movements {
   using channel = typename ranks::channel;
   using algorithm_table = typename ranks::algorithm_table;
 
-  static void barrier() {
+  // Each function tests the algorithms `table`, by default those of colls. `form` is the closed form
+  // of their cost if they are not algorithms of colls.
+
+  static void barrier() { barrier(rows<collective::barrier>()); }
+  template <class Table>
+  static void barrier(const Table& table, closed_form form = nullptr) {
     for (const int p : sizes<World>) {
       ranks all(p);
-      for (const auto& row : rows<collective::barrier>()) {
+      for (const auto& row : table) {
         for (const int radix : {2, 3, 4}) {
-          const situation at{collective::barrier, row.id, p, "nothing", 0, {0, 1, radix}, 0};
+          const situation at{collective::barrier, row.id, p,  "nothing", 0,
+                             {0, 1, radix},       0,      -1, "",        form};
           for (int late = 0; late < p; ++late) one_late(all, row, at, late);
         }
       }
     }
   }
 
-  static void broadcast() {
-    sweep<World>(
-        [](ranks& all, const element_and_op& pair, std::size_t n, pieces cut, std::size_t shift) {
-          for (const auto& row : rows<collective::broadcast>()) {
-            for (const int root : roots(all.size())) {
-              const situation at{
-                  collective::broadcast, row.id, all.size(), pair.name, n, cut, shift, root};
-              auto data = buffers(all.size(), n * pair.size, shift);
-              fill(pair, of_rank(data, root).data(), root, 0, n);
-              const traffic sent = all.run(at.operation, cut, [&](channel net) {
-                return row.run(net, erased(of_rank(data, net.rank()), pair), root);
-              });
-              const auto want = folded(pair, root, root + 1, 0, n);
-              for (int rank = 0; rank < all.size(); ++rank) {
-                expect(at, pair, rank, of_rank(data, rank), want, true);
-              }
-              expect_cost(at, sent, partition(n, all.size()), pair);
-            }
+  static void broadcast() { broadcast(rows<collective::broadcast>()); }
+  template <class Table>
+  static void broadcast(const Table& table, closed_form form = nullptr) {
+    sweep<World>([&](ranks& all, const element_and_op& pair, std::size_t n, pieces cut,
+                     std::size_t shift) {
+      for (const auto& row : table) {
+        for (const int root : roots(all.size())) {
+          const situation at{
+              collective::broadcast, row.id, all.size(), pair.name, n, cut, shift, root, "", form};
+          auto data = buffers(all.size(), n * pair.size, shift);
+          fill(pair, of_rank(data, root).data(), root, 0, n);
+          const traffic sent = all.run(at.operation, cut, [&](channel net) {
+            return row.run(net, erased(of_rank(data, net.rank()), pair), root);
+          });
+          const auto want = folded(pair, root, root + 1, 0, n);
+          for (int rank = 0; rank < all.size(); ++rank) {
+            expect(at, pair, rank, of_rank(data, rank), want, true);
           }
-        });
+          expect_cost(at, sent, partition(n, all.size()), pair);
+        }
+      }
+    });
   }
 
-  static void all_gather() {
+  static void all_gather() { all_gather(rows<collective::all_gather>()); }
+  template <class Table>
+  static void all_gather(const Table& table, closed_form form = nullptr) {
     sweep<World>(
-        [](ranks& all, const element_and_op& pair, std::size_t n, pieces cut, std::size_t shift) {
+        [&](ranks& all, const element_and_op& pair, std::size_t n, pieces cut, std::size_t shift) {
           const int p = all.size();
-          for (const auto& row : rows<collective::all_gather>()) {
+          for (const auto& row : table) {
             if (!legal(row, pair, p)) continue;
             for (const layout& chunks : layouts(p, n)) {
               for (const placement& where : placements(p, n, shift)) {
-                const situation at{
-                    collective::all_gather, row.id, p, pair.name, n, cut, shift, -1, where.text()};
+                const situation at{collective::all_gather, row.id, p, pair.name, n, cut, shift, -1,
+                                   where.text(),           form};
                 one_all_gather(all, row, at, pair, where, chunks.parts);
               }
             }
@@ -68,18 +78,43 @@ class movements {
 
   static void gather() { to_or_from_root(rows<collective::gather>(), collective::gather); }
   static void scatter() { to_or_from_root(rows<collective::scatter>(), collective::scatter); }
+  /// Tests gathers or scatters.
+  template <class Table>
+  static void to_or_from_root(const Table& table, collective coll, closed_form form = nullptr) {
+    sweep<World>(
+        [&](ranks& all, const element_and_op& pair, std::size_t n, pieces cut, std::size_t shift) {
+          const int p = all.size();
+          for (const auto& row : table) {
+            for (const int root : roots(p)) {
+              for (const layout& chunks : layouts(p, n)) {
+                for (const bool in_place : {false, true}) {
+                  const situation at{
+                      coll, row.id, p, pair.name, n, cut, shift, root, in_place ? "in place" : "",
+                      form};
+                  one_root(all, row, at, chunks.parts, pair, in_place);
+                }
+              }
+            }
+          }
+        });
+  }
 
-  static void all_to_all() {
-    sweep<World>([](ranks& all, const element_and_op& pair, std::size_t n, pieces cut,
-                    std::size_t shift) {
+  static void all_to_all() { all_to_all(rows<collective::all_to_all>()); }
+  /// Blocks of different lengths are left out if `form` is given, because it has one length.
+  template <class Table>
+  static void all_to_all(const Table& table, closed_form form = nullptr) {
+    sweep<World>([&](ranks& all, const element_and_op& pair, std::size_t n, pieces cut,
+                     std::size_t shift) {
       const int p = all.size();
-      for (const auto& row : rows<collective::all_to_all>()) {
+      for (const auto& row : table) {
         for (const bool equal : {true, false}) {
+          if (!equal && form != nullptr) continue;
           const auto length = [&](int source, int dest) {
             return equal ? n : n * count((source + 2 * dest) % 3);
           };
-          const situation at{collective::all_to_all,        row.id, p, pair.name, n, cut, shift, -1,
-                             equal ? "" : "of many lengths"};
+          const situation at{
+              collective::all_to_all,         row.id, p, pair.name, n, cut, shift, -1,
+              equal ? "" : "of many lengths", form};
           std::vector<layout> sent_to(count(p));
           std::vector<layout> got_from(count(p));
           for (int rank = 0; rank < p; ++rank) {
@@ -192,25 +227,6 @@ class movements {
     }
     void result() {}
   };
-
-  template <class Rows>
-  static void to_or_from_root(const Rows& rows, collective coll) {
-    sweep<World>(
-        [&](ranks& all, const element_and_op& pair, std::size_t n, pieces cut, std::size_t shift) {
-          const int p = all.size();
-          for (const auto& row : rows) {
-            for (const int root : roots(p)) {
-              for (const layout& chunks : layouts(p, n)) {
-                for (const bool in_place : {false, true}) {
-                  const situation at{
-                      coll, row.id, p, pair.name, n, cut, shift, root, in_place ? "in place" : ""};
-                  one_root(all, row, at, chunks.parts, pair, in_place);
-                }
-              }
-            }
-          }
-        });
-  }
 
   // Chunk r has the values of rank r from the chunk's offset on, in every buffer.
   template <class Row>

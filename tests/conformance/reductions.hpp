@@ -15,9 +15,10 @@ class reductions {
   using channel = typename ranks::channel;
   using algorithm_table = typename ranks::algorithm_table;
 
+  // Each function tests the algorithms `table`, by default those of colls. `form` is the closed form
+  // of their cost if they are not algorithms of colls.
+
   static void all_reduce() { all_reduce(rows<collective::all_reduce>()); }
-  /// Tests the algorithms `table`. `form` is the closed form of their cost if they are not
-  /// algorithms of colls.
   template <class Table>
   static void all_reduce(const Table& table, closed_form form = nullptr) {
     sweep<World>(
@@ -63,16 +64,19 @@ class reductions {
     }
   }
 
-  static void reduce() {
-    sweep<World>([](ranks& all, const element_and_op& pair, std::size_t n, pieces cut,
-                    std::size_t shift) {
+  static void reduce() { reduce(rows<collective::reduce>()); }
+  template <class Table>
+  static void reduce(const Table& table, closed_form form = nullptr) {
+    sweep<World>([&](ranks& all, const element_and_op& pair, std::size_t n, pieces cut,
+                     std::size_t shift) {
       const int p = all.size();
-      for (const auto& row : rows<collective::reduce>()) {
+      for (const auto& row : table) {
         if (!legal(row, pair, p)) continue;
         for (const int root : roots(p)) {
           for (const bool in_place : {false, true}) {
-            const situation at{collective::reduce,        row.id, p, pair.name, n, cut, shift, root,
-                               in_place ? "in place" : ""};
+            const situation at{
+                collective::reduce,         row.id, p, pair.name, n, cut, shift, root,
+                in_place ? "in place" : "", form};
             auto in = inputs(pair, p, n, shift);
             memory out(n * pair.size, (shift + 3) % 8);
             memory& sum = in_place ? of_rank(in, root) : out;
@@ -92,17 +96,19 @@ class reductions {
     });
   }
 
-  static void reduce_scatter() {
-    sweep<World>([](ranks& all, const element_and_op& pair, std::size_t n, pieces cut,
-                    std::size_t shift) {
+  static void reduce_scatter() { reduce_scatter(rows<collective::reduce_scatter>()); }
+  template <class Table>
+  static void reduce_scatter(const Table& table, closed_form form = nullptr) {
+    sweep<World>([&](ranks& all, const element_and_op& pair, std::size_t n, pieces cut,
+                     std::size_t shift) {
       const int p = all.size();
-      for (const auto& row : rows<collective::reduce_scatter>()) {
+      for (const auto& row : table) {
         if (!legal(row, pair, p)) continue;
         for (const layout& chunks : layouts(p, n)) {
           const partition parts = chunks.parts;
           for (const bool in_place : {false, true}) {
             const situation at{collective::reduce_scatter, row.id, p, pair.name, n, cut, shift, -1,
-                               in_place ? "in place" : ""};
+                               in_place ? "in place" : "", form};
             auto in = inputs(pair, p, parts.total(), shift);
             std::vector<memory> out;
             for (int rank = 0; rank < p; ++rank)
@@ -135,8 +141,23 @@ class reductions {
     });
   }
 
-  static void scan() { prefix_sums<collective::scan>(); }
-  static void exscan() { prefix_sums<collective::exscan>(); }
+  static void scan() { prefix_sums<collective::scan>(rows<collective::scan>()); }
+  static void exscan() { prefix_sums<collective::exscan>(rows<collective::exscan>()); }
+  /// Tests scans or exscans.
+  template <collective Coll, class Table>
+  static void prefix_sums(const Table& table, closed_form form = nullptr) {
+    sweep<World>(
+        [&](ranks& all, const element_and_op& pair, std::size_t n, pieces cut, std::size_t shift) {
+          for (const auto& row : table) {
+            if (!legal(row, pair, all.size())) continue;
+            for (const placement& where : placements(all.size(), n, shift)) {
+              const situation at{Coll, row.id, all.size(), pair.name,    n,
+                                 cut,  shift,  -1,         where.text(), form};
+              one_prefix_sum<Coll>(all, row, at, pair, where);
+            }
+          }
+        });
+  }
 
  private:
   template <collective Coll>
@@ -201,20 +222,6 @@ class reductions {
     }
     data.expect_inputs(at, pair);
     expect_cost(at, sent, partition(at.n, at.ranks), pair);
-  }
-
-  template <collective Coll>
-  static void prefix_sums() {
-    sweep<World>([&](ranks& all, const element_and_op& pair, std::size_t n, pieces cut,
-                     std::size_t shift) {
-      for (const auto& row : rows<Coll>()) {
-        if (!legal(row, pair, all.size())) continue;
-        for (const placement& where : placements(all.size(), n, shift)) {
-          const situation at{Coll, row.id, all.size(), pair.name, n, cut, shift, -1, where.text()};
-          one_prefix_sum<Coll>(all, row, at, pair, where);
-        }
-      }
-    });
   }
 };
 

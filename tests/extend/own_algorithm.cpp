@@ -6,6 +6,7 @@
 #include <colls/simulated.hpp>
 #include <colls/transport/threads/thread_transport.hpp>
 
+#include "../conformance/movements.hpp"
 #include "../conformance/reductions.hpp"
 #include "../support/communicators.hpp"
 #include "../support/tcp_world.hpp"
@@ -187,6 +188,17 @@ struct gather_algorithm : colls::collective_algorithm<collective::all_gather> {
   }
 };
 inline constexpr gather_algorithm own_gather;
+
+TEST_CASE("an all_gather of the user's own conforms") {
+  using moves = conformance::movements<colls::inproc_world>;
+  const std::array rows{colls::detail::entry_of<own_gather, moves::channel>};
+  moves::all_gather(rows, [](const closed_forms::call& query) {
+    const auto others = static_cast<std::uint64_t>(query.ranks() - 1);
+    const auto ranks = static_cast<std::uint64_t>(query.ranks());
+    return std::optional(
+        closed_forms::cost{ranks * others, others * query.bytes(), others > 0 ? 1U : 0U});
+  });
+}
 
 TEST_CASE("of equal names and different counts only the counts are reported") {
   communicators all(2);
