@@ -33,6 +33,19 @@ class join_call final : public call<Communicator>, call_owner {
   std::shared_ptr<engine> driver_;
 };
 
+/// Returns the name of a transport, or null for that of colls, which `config::transport` describes.
+template <class Transport>
+constexpr const char* transport_name() {
+  if constexpr (std::is_same_v<Transport, interprocess_transport>) {
+    return nullptr;
+  } else {
+    static_assert(is_transport_name(Transport::name),
+                  "colls: the name of a transport has 1 to 31 printable characters without spaces, "
+                  "and is not hybrid, tcp or shm");
+    return Transport::name;
+  }
+}
+
 /// Makes the transport of this rank. If that fails, tells the other ranks why.
 template <class Transport>
 task<std::shared_ptr<Transport>> make_transport(std::shared_ptr<engine> driver,
@@ -56,7 +69,8 @@ task<std::shared_ptr<Transport>> make_transport(std::shared_ptr<engine> driver,
 
 template <class Transport>
 task<communicator<Transport>> join_body(std::shared_ptr<engine> driver, config cfg) {
-  auto info = std::make_shared<world_info>(co_await form_world(*driver, std::move(cfg)));
+  auto forming = form_world(*driver, std::move(cfg), transport_name<Transport>());
+  auto info = std::make_shared<world_info>(co_await forming);
   // A waiting rank that spins may take the core from a rank that has work to do. A waiting rank
   // that sleeps must be woken by its peers, which delays all ranks. Therefore, if ranks share
   // cores, a waiting rank yields for some time before it sleeps. If every rank has a core of its
@@ -83,8 +97,9 @@ task<communicator<Transport>> join_body(std::shared_ptr<engine> driver, config c
 template <class Transport>
 operation<communicator<Transport>> join(const boost::asio::any_io_executor& executor, config cfg) {
   static_assert(world_transport<Transport>,
-                "colls: join needs a transport with `static task<std::shared_ptr<Transport>> "
-                "make(std::shared_ptr<engine>, std::shared_ptr<world_info>)`");
+                "colls: join needs a transport with a name and with `static "
+                "task<std::shared_ptr<Transport>> make(std::shared_ptr<engine>, "
+                "std::shared_ptr<world_info>)`");
   const std::shared_ptr<engine> driver = engine::get(executor);
   auto* const joining = new detail::join_call<communicator<Transport>>(driver);
   (void)(joining->body = detail::join_body<Transport>(driver, std::move(cfg)));

@@ -21,6 +21,7 @@ namespace {
 
 struct joining_rank {
   config cfg;
+  const char* transport = nullptr;
   time_point delay = 0;
   std::optional<world_info> member;
   std::optional<failure> failed;
@@ -31,7 +32,7 @@ task<> join(engine& on, joining_rank* joiner) {
   if (joiner->delay > 0) co_await on.sleep_until(on.now() + joiner->delay);
   const time_point began = on.now();
   std::optional<world_info> member;
-  co_await keep(colls::form_world(on, joiner->cfg), &member, &joiner->failed);
+  co_await keep(colls::form_world(on, joiner->cfg, joiner->transport), &member, &joiner->failed);
   if (member) joiner->member.emplace(std::move(*member));
   joiner->took = on.now() - began;
 }
@@ -667,6 +668,114 @@ TEST_CASE("if ranks were told different transports, the error of every rank name
   at.join_all(all);
   check_world(at, all);
   at.leave(all);
+}
+
+TEST_CASE("ranks join only if their own transports have one name") {
+  const char* const of_rank[][2] = {{"mine", nullptr}, {nullptr, "mine"}, {"mine", "yours"}};
+  const char* const messages[] = {"to use mine and rank 1 hybrid", "to use hybrid and rank 1 mine",
+                                  "to use mine and rank 1 yours"};
+  for (std::size_t i = 0; i < std::size(messages); ++i) {
+    test_world at;
+    auto all = at.world(2);
+    for (std::size_t r = 0; r < 2; ++r) all[r].transport = of_rank[i][r];
+    at.join_all(all);
+    for (const joining_rank& joiner : all) {
+      REQUIRE(joiner.failed);
+      CHECK(joiner.failed->code == errc::join_failed);
+      CHECK(contains(joiner.failed->detail, messages[i]));
+      CHECK(joiner.took < 5 * seconds);
+    }
+  }
+  const std::string longest(colls::detail::max_transport_name, 'x');
+  test_world at;
+  auto all = at.world(2);
+  for (joining_rank& joiner : all) joiner.transport = longest.c_str();
+  at.join_all(all);
+  check_world(at, all);
+  at.leave(all);
+  CHECK(colls::detail::is_transport_name(longest));
+  for (const std::string& name : {std::string(), longest + "x", std::string("a b"),
+                                  std::string("tcp"), std::string("hybrid")}) {
+    CHECK_FALSE(colls::detail::is_transport_name(name));
+  }
+}
+
+/// Passes `own` to all ranks. Keeps what the other ranks have passed, or the failure.
+task<> exchange(world_info& info, std::string own, colls::time_point deadline,
+                std::optional<std::vector<std::string>>* all, std::optional<failure>* failed) {
+  auto exchanging = info.exchange(std::move(own), deadline);
+  co_await keep(std::move(exchanging), all, failed);
+}
+
+TEST_CASE("ranks that have joined exchange texts") {
+  for (const int size : {1, 2, 5}) {
+    test_world at;
+    auto all = at.world(size);
+    at.join_all(all);
+    const auto ranks = static_cast<std::size_t>(size);
+    for (int round = 0; round < 3; ++round) {
+      std::vector<std::string> sent;
+      for (std::size_t r = 0; r < ranks; ++r) {
+        const std::size_t length =
+            r == 0 ? 0 : colls::max_exchanged_size / (r + ranks * (round == 1));
+        sent.push_back(std::string(length, static_cast<char>('a' + r)) + std::string(r % 2, '\0'));
+        sent.back().resize(std::min(sent.back().size(), colls::max_exchanged_size));
+      }
+      std::vector<std::optional<std::vector<std::string>>> got(ranks);
+      std::vector<std::optional<failure>> failed(ranks);
+      std::vector<task<>> work;
+      for (std::size_t r = 0; r < ranks; ++r) {
+        work.push_back(
+            exchange(*all[r].member, sent[r], at.on.now() + 5 * seconds, &got[r], &failed[r]));
+      }
+      at.run_all(std::move(work));
+      for (std::size_t r = 0; r < ranks; ++r) {
+        REQUIRE(got[r]);
+        CHECK(*got[r] == sent);
+      }
+    }
+    at.leave(all);
+  }
+}
+
+TEST_CASE("an exchange ends if a rank fails, is late, or has too long a text") {
+  for (const char* const what : {"fails", "is late", "says too much"}) {
+    CAPTURE(what);
+    test_world at;
+    auto all = at.world(3);
+    at.join_all(all);
+    std::vector<std::optional<std::vector<std::string>>> got(3);
+    std::vector<std::optional<failure>> failed(3);
+    const colls::time_point began = at.on.now();
+    std::vector<task<>> work;
+    for (std::size_t r = 0; r < 3; ++r) {
+      const bool is_odd = r == 2;
+      if (is_odd && what == std::string("fails")) {
+        failure reason(errc::no_device, "it has no such device");
+        work.push_back(colls::abandon(*all[r].member, reason, began + seconds));
+      } else if (is_odd && what == std::string("says too much")) {
+        work.push_back(exchange(*all[r].member, std::string(colls::max_exchanged_size + 1, 'x'),
+                                began + 2 * seconds, &got[r], &failed[r]));
+      } else if (!is_odd) {
+        work.push_back(exchange(*all[r].member, "short", began + 2 * seconds, &got[r], &failed[r]));
+      }
+    }
+    at.run_all(std::move(work));
+    for (std::size_t r = 0; r < 2; ++r) {
+      REQUIRE(failed[r]);
+      if (what == std::string("fails")) {
+        CHECK(failed[r]->code == errc::no_device);
+        CHECK(failed[r]->observer == 2);
+        CHECK(contains(failed[r]->detail, "no such device"));
+        CHECK(at.on.now() - began < seconds);
+      } else {
+        CHECK(failed[r]->code == errc::timeout);
+        if (r == 0) CHECK(failed[r]->culprit == 2);
+      }
+    }
+    if (what == std::string("says too much")) CHECK(failed[2]->code == errc::invalid_argument);
+    at.leave(all);
+  }
 }
 
 TEST_CASE("a rank that dies while the others wait is announced at once") {

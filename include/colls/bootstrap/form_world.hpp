@@ -14,7 +14,10 @@ namespace colls {
 /// every rank has the same node map (the node of each rank) and listens at an address that all
 /// ranks know or can look up. In a world of one rank, opens no sockets. If the world cannot form,
 /// throws an error that names the affected ranks and machines and suggests a remedy.
-task<world_info> form_world(engine& driver, config opts);
+///
+/// `transport` is the name of a transport that is not one of colls, or null. Ranks that pass
+/// different names do not join.
+task<world_info> form_world(engine& driver, config opts, const char* transport = nullptr);
 
 }  // namespace colls
 

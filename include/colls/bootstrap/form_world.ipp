@@ -123,11 +123,17 @@ COLLS_ONCE task<std::vector<std::string>> exchange_by_store(std::shared_ptr<tcp_
     // Each text follows its length, a number of four digits.
     std::string joined;
     for (int r = 0; r < size; ++r) {
-      const std::string key = all_key + '/' + std::to_string(r);
       if (r == 0) {
         all.push_back(own);
       } else {
-        all.push_back(co_await client->get(key, deadline));
+        const std::vector<std::string> key{all_key + '/' + std::to_string(r)};
+        const bool is_there = co_await ends_in_time(client->wait(key, deadline));
+        if (!is_there) {
+          failure reason(errc::timeout);
+          reason.culprit = r;
+          throw error(reason.set_detail("rank %d has joined and does not make its transport", r));
+        }
+        all.push_back(co_await client->get(key.front(), deadline + seconds));
       }
       char length[8];
       std::snprintf(length, sizeof length, "%04zu", all.back().size());
@@ -154,8 +160,9 @@ COLLS_ONCE task<std::vector<std::string>> exchange_by_store(std::shared_ptr<tcp_
 
 class world_bootstrap {
  public:
-  world_bootstrap(engine& driver, const config& cfg)
+  world_bootstrap(engine& driver, const config& cfg, const char* transport)
       : engine_(driver),
+        transport_(transport),
         began_(driver.now()),
         deadline_(began_ + std::min(cfg.join_timeout.count(), max_wait)) {
     info_.rank = cfg.rank;
@@ -254,7 +261,11 @@ class world_bootstrap {
     }
     rank_info local = rank_info::of_this_process();
     local.address = info_.peer_listener.local();
-    if (!cfg().transport.empty()) local.transport = cfg().transport.str();
+    if (transport_ != nullptr) {
+      local.transport = transport_;
+    } else if (!cfg().transport.empty()) {
+      local.transport = cfg().transport.str();
+    }
     local.checksum = cfg().checksum;
     const std::string text = local.text();
     const std::string stored =
@@ -330,8 +341,8 @@ class world_bootstrap {
       if (r == 0) transport = entry->transport, checksum = entry->checksum;
       if (entry->transport != transport) {
         raise(errc::join_failed,
-              "rank 0 was told to use %s and rank %zu %s: COLLS_TRANSPORT must be the same "
-              "on all ranks",
+              "rank 0 was told to use %s and rank %zu %s: all ranks must have the same "
+              "COLLS_TRANSPORT and join with the same transport",
               transport.c_str(), r, entry->transport.c_str());
       }
       if (entry->checksum != checksum) {
@@ -441,6 +452,7 @@ class world_bootstrap {
   }
 
   engine& engine_;
+  const char* transport_;
   time_point began_;
   time_point deadline_;
   world_info info_;
@@ -454,7 +466,7 @@ class world_bootstrap {
 
 }  // namespace detail
 
-COLLS_ONCE task<world_info> form_world(engine& driver, config opts) {
+COLLS_ONCE task<world_info> form_world(engine& driver, config opts, const char* transport) {
   const config cfg = detail::complete_from_environment(opts);
   detail::validate(cfg);
   warn_about_unknown_variables();
@@ -466,7 +478,7 @@ COLLS_ONCE task<world_info> form_world(engine& driver, config opts) {
     single.cfg = cfg;
     co_return std::move(single);  // nvcc does not move a local variable implicitly
   }
-  detail::world_bootstrap bootstrap(driver, cfg);
+  detail::world_bootstrap bootstrap(driver, cfg, transport);
   auto running = bootstrap.run();
   try {
     co_return co_await running;

@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace colls {
@@ -105,13 +106,25 @@ inline std::string rank_key(int rank) { return "colls/rank/" + std::to_string(ra
 inline std::string host_key(int rank) { return "colls/host/" + std::to_string(rank); }
 inline std::string left_key(int rank) { return "colls/left/" + std::to_string(rank); }
 
+/// The length of the longest name of a transport.
+inline constexpr std::size_t max_transport_name = 31;
+
+/// Returns whether a transport that is not one of colls may have the name `name`.
+constexpr bool is_transport_name(std::string_view name) {
+  for (const char each : name) {
+    if (each <= ' ' || each > '~') return false;
+  }
+  return !name.empty() && name.size() <= max_transport_name && name != "hybrid" && name != "tcp" &&
+         name != "shm";
+}
+
 /// The information that a rank publishes about itself in the store.
 struct rank_info {
   endpoint address;  // the address of the peer listener
   std::string boot;
   std::string host;
   std::uint64_t network = 0;
-  std::string transport = "hybrid";
+  std::string transport = "hybrid";  // a setting of colls, or the name of another transport
   bool checksum = false;
   core_set cores;
   std::int64_t pid = 0;

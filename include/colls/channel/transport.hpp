@@ -68,8 +68,10 @@ concept transport = requires(Transport& net, const message_key& key, const_bytes
 /// `Transport::make(driver, info)` returns a task whose result is a `shared_ptr` to the transport of
 /// this rank. `driver` and `info` are shared pointers to the engine of an executor and to the
 /// `world_info`, which describes the world. `net.driver()` and `net.info()` return both.
+/// `Transport::name` is a string. Ranks whose transports have different names do not join.
 template <class Transport>
 concept world_transport = transport<Transport> && requires(Transport& net) {
+  { Transport::name } -> std::convertible_to<const char*>;
   Transport::make(std::shared_ptr<std::remove_cvref_t<decltype(net.driver())>>(),
                   std::shared_ptr<std::remove_cvref_t<decltype(net.info())>>());
 };

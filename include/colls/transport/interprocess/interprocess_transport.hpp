@@ -13,6 +13,8 @@ namespace colls {
 /// The transport of one rank in a world of processes, through TCP and shared memory.
 class interprocess_transport final : public transport_base {
  public:
+  static constexpr const char* name = "colls";
+
   interprocess_transport(std::shared_ptr<engine> driver, std::shared_ptr<world_info> info);
 
   /// Makes the transport of this rank in the world that `info` describes. No other thread may run
