@@ -50,21 +50,18 @@ constexpr const char* transport_name() {
 template <class Transport>
 task<std::shared_ptr<Transport>> make_transport(std::shared_ptr<engine> driver,
                                                 std::shared_ptr<world_info> info) {
-  std::exception_ptr failed;
   failure reason(errc::join_failed);
   auto making = Transport::make(driver, info);
   try {
     co_return co_await making;
   } catch (const error& thrown) {
     reason = thrown.record();
-    if (reason.observer < 0) reason.observer = info->rank;
-    failed = std::make_exception_ptr(error(reason));
   } catch (const std::exception& thrown) {
     reason.set_detail("rank %d has no transport: %.200s", info->rank, thrown.what());
-    failed = std::current_exception();
   }
+  if (reason.observer < 0) reason.observer = info->rank;
   co_await abandon(*info, reason, driver->now() + seconds);
-  std::rethrow_exception(failed);
+  throw error(reason);
 }
 
 template <class Transport>
