@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include "../stand_in/user.hpp"
+#include "../support/socketpair_world.hpp"
 
 // Calls on device memory between ranks of one thread. The stand-in is not a GPU: it shows that
 // colls waits for everything that it must wait for.
@@ -47,6 +48,25 @@ TEST_CASE("every collective, with many seeds of the stand-in") {
       }
     }
   }
+}
+
+TEST_CASE("device memory over a transport of the user's own") {
+  using communicator = colls::communicator<socketpair_world::transport>;
+  stand_in::boot({.seed = 3});
+  {
+    socketpair_world world(3);
+    std::vector<communicator> comms;
+    for (int rank = 0; rank < 3; ++rank) comms.push_back(world.communicator_of(rank));
+    const auto rank_main = [](communicator& comm) -> colls::task<> {
+      auto gpu = co_await cuda::attach<cuda::staged>(comm, 0, {512, 3});
+      co_await stand_in::every_collective(gpu, 700);
+    };
+    std::vector<colls::task<>> mains;
+    for (communicator& comm : comms) mains.push_back(rank_main(comm));
+    colls::sync_wait(world, colls::when_all(std::move(mains)));
+  }
+  for (const std::string& each : stand_in::complaints()) FAIL(each);
+  CHECK(stand_in::allocations() == 0);
 }
 
 TEST_CASE("two concurrent calls, awaited in reverse order") {

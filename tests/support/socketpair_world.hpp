@@ -54,6 +54,11 @@ class socketpair_world {
   const std::shared_ptr<transport>& shared(int rank) {
     return nets_[static_cast<std::size_t>(rank)];
   }
+  /// Makes the world communicator of a rank.
+  colls::communicator<transport> communicator_of(int rank) {
+    return colls::communicator<transport>(std::make_unique<colls::detail::core<transport>>(
+        shared(rank), 0, rank, size(), nullptr, true));
+  }
   /// As if the rank's process had died: its sockets close without a goodbye.
   void kill(int rank) { nets_[static_cast<std::size_t>(rank)].reset(); }
 
