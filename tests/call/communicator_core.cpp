@@ -418,4 +418,21 @@ TEST_CASE("a long queue of calls runs in bounded memory and in order") {
   }
 }
 
+TEST_CASE("a transport without failure hooks gets no communicator") {
+  colls::inproc_world world(2);
+  // Only this cast reaches a private base class.
+  auto& hooks = (colls::failure_hooks&)world[0];
+  world[0].matching().remove(hooks);
+  try {
+    (void)colls::inproc::join(world, 0);
+    FAIL("a communicator was made");
+  } catch (const colls::error& thrown) {
+    CHECK(thrown.record().code == errc::invalid_argument);
+    CHECK(says(thrown.record(), "failure_hooks"));
+  }
+  world[0].matching().add(hooks);
+  const communicator other = colls::inproc::join(world, 1);
+  CHECK(other.size() == 2);
+}
+
 }  // namespace
