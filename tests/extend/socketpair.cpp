@@ -45,7 +45,8 @@ colls::task<int> rank_main(world& comm, const char* what) {
   co_return right ? 0 : 1;
 }
 
-/// The same transport, which one rank cannot make.
+/// A transport that the rank `broken_rank` cannot make.
+int broken_rank = 0;
 class broken_transport final : public colls::transport_base {
  public:
   static constexpr const char* name = "broken";
@@ -54,7 +55,7 @@ class broken_transport final : public colls::transport_base {
       : transport_base(std::move(driver), std::move(info), {}) {}
   static colls::task<std::shared_ptr<broken_transport>> make(
       std::shared_ptr<colls::engine> driver, std::shared_ptr<colls::world_info> info) {
-    if (info->rank == 1) throw std::runtime_error("its card is not plugged in");
+    if (info->rank == broken_rank) throw std::runtime_error("its card is not plugged in");
     auto naming = info->exchange("here", info->cfg.join_timeout.after(driver->now()));
     (void)co_await naming;
     co_return std::make_shared<broken_transport>(std::move(driver), std::move(info));
@@ -64,6 +65,7 @@ class broken_transport final : public colls::transport_base {
 int main(int argc, char** argv) {
   const char* const what = argc > 1 ? argv[1] : "";
   if (what == std::string_view("broken")) {
+    broken_rank = std::atoi(argv[2]);
     return colls::run<broken_transport>(
         [](colls::communicator<broken_transport>&) -> colls::task<> { co_return; });
   }

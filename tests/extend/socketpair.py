@@ -40,12 +40,13 @@ status, output, _ = start(3, "kill")
 told = [line for line in output.splitlines() if "peer_failed" in line or "has failed" in line]
 check(status != 0 and "rank 2" in output and told, "a rank that ends while the others wait", output)
 
-status, output, seconds = start(3, "broken")
-for rank in (0, 1, 2):
-    lines = [line for line in output.splitlines() if line.startswith(f"[{rank}]")]
-    check(any("its card is not plugged in" in line and "rank 1" in line for line in lines),
-          f"rank {rank} is told why rank 1 has no transport", output)
-check(status != 0 and seconds < 10, "ranks that cannot make their transport end soon", f"{seconds} s\n{output}")
+for broken in (0, 1, 2):
+    status, output, seconds = start(3, "broken", str(broken))
+    for rank in (0, 1, 2):
+        lines = [line for line in output.splitlines() if line.startswith(f"[{rank}]")]
+        check(any("its card is not plugged in" in line and f"rank {broken}" in line for line in lines),
+              f"rank {rank} is told why rank {broken} has no transport", output)
+    check(status != 0 and seconds < 10, "ranks that cannot make their transport end soon", f"{seconds} s\n{output}")
 
 print(f"{checks - len(failures)} passed, {len(failures)} failed")
 sys.exit(bool(failures))

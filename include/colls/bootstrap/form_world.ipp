@@ -134,6 +134,8 @@ COLLS_ONCE task<std::vector<std::string>> exchange_by_store(std::shared_ptr<tcp_
           throw error(reason.set_detail("rank %d has joined and does not make its transport", r));
         }
         all.push_back(co_await client->get(key.front(), deadline + seconds));
+        if (all.back().size() > max_exchanged_size)
+          raise(errc::protocol_error, "rank %d has passed too long a text", r);
       }
       char length[8];
       std::snprintf(length, sizeof length, "%04zu", all.back().size());
