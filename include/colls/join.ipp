@@ -50,15 +50,17 @@ constexpr const char* transport_name() {
 template <class Transport>
 task<std::shared_ptr<Transport>> make_transport(std::shared_ptr<engine> driver,
                                                 std::shared_ptr<world_info> info) {
+  const exchange_guard closes_exchange(info);
   failure reason(errc::join_failed);
   auto making = Transport::make(driver, info);
   try {
     co_return co_await making;
-  } catch (const error& thrown) {
-    reason = thrown.record();
-  } catch (const std::exception& thrown) {
-    reason.set_detail("rank %d has no transport: %.200s", info->rank, thrown.what());
+  } catch (...) {
+    reason = failure_of(std::current_exception());
   }
+  if (reason.code == errc::user_op_failed) reason.code = errc::join_failed;
+  const failure cause = reason;
+  reason.set_detail("rank %d has no transport: %.280s", info->rank, cause.detail);
   if (reason.observer < 0) reason.observer = info->rank;
   co_await abandon(*info, reason, driver->now() + seconds);
   throw error(reason);

@@ -672,8 +672,9 @@ TEST_CASE("if ranks were told different transports, the error of every rank name
 
 TEST_CASE("ranks join only if their own transports have one name") {
   const char* const of_rank[][2] = {{"mine", nullptr}, {nullptr, "mine"}, {"mine", "yours"}};
-  const char* const messages[] = {"to use mine and rank 1 hybrid", "to use hybrid and rank 1 mine",
-                                  "to use mine and rank 1 yours"};
+  const char* const messages[] = {"to use mine/hybrid and rank 1 hybrid",
+                                  "to use hybrid and rank 1 mine/hybrid",
+                                  "to use mine/hybrid and rank 1 yours/hybrid"};
   for (std::size_t i = 0; i < std::size(messages); ++i) {
     test_world at;
     auto all = at.world(2);
@@ -701,9 +702,9 @@ TEST_CASE("ranks join only if their own transports have one name") {
 }
 
 /// Passes `own` to all ranks. Keeps what the other ranks have passed, or the failure.
-task<> exchange(world_info& info, std::string own, colls::time_point deadline,
-                std::optional<std::vector<std::string>>* all, std::optional<failure>* failed) {
-  auto exchanging = info.exchange(std::move(own), deadline);
+task<> exchange(world_info& info, std::string own, std::optional<std::vector<std::string>>* all,
+                std::optional<failure>* failed) {
+  auto exchanging = info.exchange(std::move(own));
   co_await keep(std::move(exchanging), all, failed);
 }
 
@@ -725,8 +726,7 @@ TEST_CASE("ranks that have joined exchange texts") {
       std::vector<std::optional<failure>> failed(ranks);
       std::vector<task<>> work;
       for (std::size_t r = 0; r < ranks; ++r) {
-        work.push_back(
-            exchange(*all[r].member, sent[r], at.on.now() + 5 * seconds, &got[r], &failed[r]));
+        work.push_back(exchange(*all[r].member, sent[r], &got[r], &failed[r]));
       }
       at.run_all(std::move(work));
       for (std::size_t r = 0; r < ranks; ++r) {
@@ -738,11 +738,45 @@ TEST_CASE("ranks that have joined exchange texts") {
   }
 }
 
+TEST_CASE("texts that are no exchange's are refused, and a copy of exchange goes on counting") {
+  test_world at;
+  auto all = at.world(2);
+  at.join_all(all);
+  const auto exchange_both = [&](std::vector<std::optional<failure>>& failed) {
+    std::vector<std::optional<std::vector<std::string>>> got(2);
+    std::vector<task<>> work;
+    for (std::size_t r = 0; r < 2; ++r) {
+      work.push_back(exchange(*all[r].member, "text", &got[r], &failed[r]));
+    }
+    at.run_all(std::move(work));
+    return got;
+  };
+  const auto copy = all[1].member->exchange;
+  std::vector<std::optional<failure>> failed(2);
+  CHECK(*exchange_both(failed)[1] == std::vector<std::string>{"text", "text"});
+  all[1].member->exchange = copy;
+  CHECK(*exchange_both(failed)[1] == std::vector<std::string>{"text", "text"});
+  // Rank 1 finds what another process has published in the place of rank 0.
+  int number = 2;
+  for (const char* const forged : {"", "0004text", "0004text0004textx", "4   text0004text", "9999",
+                                   "0004text0004text0000", "0004text0005text"}) {
+    CAPTURE(forged);
+    at.run(all[0].member->kv_store->set("colls/exchange/" + std::to_string(number++), forged));
+    std::vector<std::optional<std::vector<std::string>>> got(1);
+    std::vector<std::optional<failure>> why(1);
+    at.run(exchange(*all[1].member, "text", &got[0], &why[0]));
+    REQUIRE(why[0]);
+    CHECK(why[0]->code == errc::protocol_error);
+  }
+  at.leave(all);
+}
+
 TEST_CASE("an exchange ends if a rank fails, is late, or has too long a text") {
   for (const char* const what : {"fails", "is late", "says too much"}) {
     CAPTURE(what);
     test_world at;
     auto all = at.world(3);
+    for (joining_rank& joiner : all) joiner.cfg.join_timeout = 2s;
     at.join_all(all);
     std::vector<std::optional<std::vector<std::string>>> got(3);
     std::vector<std::optional<failure>> failed(3);
@@ -754,10 +788,10 @@ TEST_CASE("an exchange ends if a rank fails, is late, or has too long a text") {
         failure reason(errc::no_device, "it has no such device");
         work.push_back(colls::abandon(*all[r].member, reason, began + seconds));
       } else if (is_odd && what == std::string("says too much")) {
-        work.push_back(exchange(*all[r].member, std::string(colls::max_exchanged_size + 1, 'x'),
-                                began + 2 * seconds, &got[r], &failed[r]));
+        std::string long_text(colls::max_exchanged_size + 1, 'x');
+        work.push_back(exchange(*all[r].member, std::move(long_text), &got[r], &failed[r]));
       } else if (!is_odd) {
-        work.push_back(exchange(*all[r].member, "short", began + 2 * seconds, &got[r], &failed[r]));
+        work.push_back(exchange(*all[r].member, "short", &got[r], &failed[r]));
       }
     }
     at.run_all(std::move(work));

@@ -156,7 +156,9 @@ class socketpair_transport final : public colls::transport_base {
   /// `ends[r]` is connected to rank r of the world.
   socketpair_transport(std::shared_ptr<colls::engine> driver,
                        std::shared_ptr<colls::world_info> info, std::vector<descriptor> ends)
-      : transport_base(driver, info, carriers(*driver, *info, std::move(ends))) {}
+      : transport_base(driver, info, carriers(*driver, *info, std::move(ends))) {
+    start_carriers();
+  }
 
   /// Makes the transport of this rank. Each rank makes a socketpair with each higher rank, and
   /// passes one end to the mailbox of that rank.
@@ -168,9 +170,8 @@ class socketpair_transport final : public colls::transport_base {
         fail(colls::errc::unreachable, peer, "it runs on another host");
       }
     }
-    const colls::time_point deadline = info->cfg.join_timeout.after(driver->now());
     colls::fd_mailbox mailbox;
-    auto naming = info->exchange(std::to_string(mailbox.name()), deadline);
+    auto naming = info->exchange(std::to_string(mailbox.name()));
     const std::vector<std::string> names = co_await naming;
     std::vector<descriptor> ends(index(info->size));
     for (int peer = rank + 1; peer < info->size; ++peer) {
@@ -181,7 +182,7 @@ class socketpair_transport final : public colls::transport_base {
       ends[index(peer)] = std::move(own);
     }
     // After this exchange all descriptors have been sent.
-    auto sending = info->exchange("sent", deadline);
+    auto sending = info->exchange("sent");
     (void)co_await sending;
     for (int peer = 0; peer < rank; ++peer) {
       ends[index(peer)] = mailbox.take(label_of(peer));

@@ -512,6 +512,7 @@ inline virtual_rank::virtual_rank(world& all, int number, int size)
       protocol_(scheduler_, matcher_, size, carriers(all, number),
                 static_cast<peer_protocol::owner&>(*this)) {
   matcher_.add(state_);
+  protocol_.start();
   work_.emplace(scheduler_);
 }
 

@@ -92,9 +92,11 @@ COLLS_ONCE config complete_from_environment(const config& opts) {
 /// listener stores the reason and makes the requests of this rank to the store fail.
 class failure_watch : public failure_listener {
  public:
-  explicit failure_watch(tcp_store& client) : store_(client) { store_.listen_for_failures(this); }
+  explicit failure_watch(tcp_store& client) : store_(client), previous_(client.listener()) {
+    store_.listen_for_failures(this);
+  }
   failure_watch(const failure_watch&) = delete;
-  ~failure_watch() { store_.listen_for_failures(nullptr); }
+  ~failure_watch() { store_.listen_for_failures(previous_); }
   void rank_failed(int, const reported_failure& report) override {
     if (!reason_) reason_ = report.reason();
     store_.interrupt(report);
@@ -103,11 +105,13 @@ class failure_watch : public failure_listener {
 
  private:
   tcp_store& store_;
+  failure_listener* previous_;
   std::optional<failure> reason_;
 };
 
 /// Implements `world_info::exchange` by the store. Rank 0 collects the texts and publishes them
-/// together. `number` counts the exchanges of the world.
+/// together, each behind its length, a number of four digits. `number` counts the exchanges of the
+/// world.
 COLLS_ONCE task<std::vector<std::string>> exchange_by_store(std::shared_ptr<tcp_store> client,
                                                             int rank, int size, int number,
                                                             std::string own, time_point deadline) {
@@ -117,11 +121,11 @@ COLLS_ONCE task<std::vector<std::string>> exchange_by_store(std::shared_ptr<tcp_
   }
   const failure_watch guard(*client);
   const std::string all_key = "colls/exchange/" + std::to_string(number);
-  const auto total = static_cast<std::size_t>(size);
+  // The other ranks wait longer, so that they hear from rank 0 which rank is late.
+  const time_point last = deadline < never - 2 * seconds ? deadline + 2 * seconds : never;
   std::vector<std::string> all;
+  std::string joined;
   if (rank == 0) {
-    // Each text follows its length, a number of four digits.
-    std::string joined;
     for (int r = 0; r < size; ++r) {
       if (r == 0) {
         all.push_back(own);
@@ -133,7 +137,7 @@ COLLS_ONCE task<std::vector<std::string>> exchange_by_store(std::shared_ptr<tcp_
           reason.culprit = r;
           throw error(reason.set_detail("rank %d has joined and does not make its transport", r));
         }
-        all.push_back(co_await client->get(key.front(), deadline + seconds));
+        all.push_back(co_await client->get(key.front(), last));
         if (all.back().size() > max_exchanged_size)
           raise(errc::protocol_error, "rank %d has passed too long a text", r);
       }
@@ -142,21 +146,24 @@ COLLS_ONCE task<std::vector<std::string>> exchange_by_store(std::shared_ptr<tcp_
       joined += length;
       joined += all.back();
     }
-    co_await client->set(all_key, joined, deadline);
+    co_await client->set(all_key, joined, last);
     co_return all;
   }
   const std::string key = all_key + '/' + std::to_string(rank);
   co_await client->set(key, own, deadline);
-  const std::string joined = co_await client->get(all_key, deadline);
-  for (std::size_t at = 0; joined.size() - at >= 4 && all.size() < total;) {
-    std::size_t length = max_exchanged_size + 1;
-    std::from_chars(joined.data() + at, joined.data() + at + 4, length);
+  joined = co_await client->get(all_key, last);
+  std::size_t at = 0;
+  while (joined.size() - at >= 4) {
+    std::size_t length = 0;
+    const char* const digits = joined.data() + at;
+    const bool is_number = std::from_chars(digits, digits + 4, length).ptr == digits + 4;
     at += 4;
-    if (length > joined.size() - at) break;
+    if (!is_number || length > max_exchanged_size || length > joined.size() - at) break;
     all.push_back(joined.substr(at, length));
     at += length;
   }
-  if (all.size() != total) raise(errc::protocol_error, "rank 0 published no texts of all ranks");
+  if (at != joined.size() || all.size() != static_cast<std::size_t>(size))
+    raise(errc::protocol_error, "rank 0 has not published the texts of all ranks");
   co_return all;
 }
 
@@ -225,9 +232,10 @@ class world_bootstrap {
       }
     }
     if (failed) std::rethrow_exception(failed);
-    info_.exchange = [client = store_, rank = cfg().rank, size = cfg().size, number = 0](
-                         std::string own, time_point deadline) mutable {
-      return exchange_by_store(client, rank, size, number++, std::move(own), deadline);
+    info_.deadline = deadline_;
+    info_.exchange = [client = store_, rank = cfg().rank, size = cfg().size, deadline = deadline_,
+                      count = std::make_shared<int>(0)](std::string own) {
+      return exchange_by_store(client, rank, size, (*count)++, std::move(own), deadline);
     };
     assign_local_rank();
     co_return std::move(info_);
@@ -263,11 +271,8 @@ class world_bootstrap {
     }
     rank_info local = rank_info::of_this_process();
     local.address = info_.peer_listener.local();
-    if (transport_ != nullptr) {
-      local.transport = transport_;
-    } else if (!cfg().transport.empty()) {
-      local.transport = cfg().transport.str();
-    }
+    if (!cfg().transport.empty()) local.transport = cfg().transport.str();
+    if (transport_ != nullptr) local.transport = std::string(transport_) + '/' + local.transport;
     local.checksum = cfg().checksum;
     const std::string text = local.text();
     const std::string stored =

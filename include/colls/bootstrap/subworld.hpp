@@ -86,18 +86,22 @@ struct duplicated_world {
 };
 
 /// Forms a subworld of `size` ranks of the world `parent`, in which this process is rank `rank`. Its
-/// engine is that of `executor`, and `parent_driver` is the engine of `parent`. `exchange` passes
-/// texts between the ranks of the subworld (see `world_info::exchange`). `parent` must outlive the
+/// engine is that of `executor`, and `parent_driver` is the engine of `parent`. `exchange(own,
+/// max_size)` passes texts of at most `max_size` bytes between the ranks of the subworld (see
+/// `world_info::exchange`). `parent` must outlive the
 /// task. No other thread may run handlers of `executor` meanwhile.
-inline task<duplicated_world> duplicate_world(const world_info& parent, const engine& parent_driver,
-                                              boost::asio::any_io_executor executor, int rank,
-                                              int size, decltype(world_info::exchange) exchange) {
+template <class Exchange>
+task<duplicated_world> duplicate_world(const world_info& parent, const engine& parent_driver,
+                                       boost::asio::any_io_executor executor, int rank, int size,
+                                       Exchange exchange) {
   subworld::rank_entry own;
   duplicated_world result;
   result.info = subworld::prepare(parent, rank, size, own);
-  result.info->exchange = std::move(exchange);
+  result.info->exchange = [exchange = std::move(exchange)](std::string text) {
+    return exchange(std::move(text), max_exchanged_size);
+  };
   auto exchanging =
-      result.info->exchange(std::string(reinterpret_cast<const char*>(&own), sizeof own), never);
+      result.info->exchange(std::string(reinterpret_cast<const char*>(&own), sizeof own));
   const std::vector<std::string> texts = co_await exchanging;
   std::vector<subworld::rank_entry> entries(texts.size());
   for (std::size_t i = 0; i < texts.size(); ++i) {

@@ -32,6 +32,7 @@ class tcp_store final : public store, engine::source {
   /// Makes all outstanding and later requests fail with `reason`, except the goodbye that `leave`
   /// sends. If an earlier call has set another reason, the requests fail with that reason.
   void interrupt(const failure& reason);
+  failure_listener* listener() const { return listener_; }
 
   task<> report_failure(failure reason, time_point deadline) override;
   void listen_for_failures(failure_listener* listener) override;

@@ -80,7 +80,7 @@ COLLS_ONCE task<tcp_store::answer> tcp_store::call(frame::opcode op, std::string
   send({.op = op, .id = pending.id(), .number = number}, key, value);
   co_await pending;
   if (pending.cause) {
-    if (pending.cause->code == errc::timeout) {
+    if (pending.cause->code == errc::timeout && pending.cause->detail[0] == 0) {
       pending.cause->set_detail("the store at %s did not answer the request for '%.160s' in time",
                                 server_address_.c_str(), key.c_str());
     }

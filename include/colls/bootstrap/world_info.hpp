@@ -46,12 +46,15 @@ struct world_info {
   secret key;
   std::uint64_t job = 0;
   config cfg;
-  /// Passes a text of every rank to all ranks: `exchange(own, deadline)` returns the texts of all
-  /// ranks in the order of the ranks. All ranks must call this function equally often. A text has
-  /// at most `max_exchanged_size` bytes. Throws if a rank fails, or by `deadline`. A transport calls
-  /// this function before it is constructed, for example to publish an address.
-  std::function<task<std::vector<std::string>>(std::string own, time_point deadline)> exchange =
-      [](std::string own, time_point) -> task<std::vector<std::string>> {
+  /// The time by which the transport must have been made.
+  time_point deadline = never;
+  /// Passes a text of every rank to all ranks: `exchange(own)` returns the texts of all ranks in the
+  /// order of the ranks. All ranks must call this function equally often, one call after the other.
+  /// A text has at most `max_exchanged_size` bytes, and all texts together 8 MiB. Throws if a rank
+  /// fails, or at `deadline`. A transport calls this function before it is constructed, for example
+  /// to publish an address. Afterwards the function is null.
+  std::function<task<std::vector<std::string>>(std::string own)> exchange =
+      [](std::string own) -> task<std::vector<std::string>> {
     std::vector<std::string> all;
     all.push_back(std::move(own));
     co_return all;
@@ -124,7 +127,8 @@ struct rank_info {
   std::string boot;
   std::string host;
   std::uint64_t network = 0;
-  std::string transport = "hybrid";  // a setting of colls, or the name of another transport
+  std::string transport =
+      "hybrid";  // the setting, behind NAME/ for a transport that is not of colls
   bool checksum = false;
   core_set cores;
   std::int64_t pid = 0;

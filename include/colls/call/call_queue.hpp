@@ -169,7 +169,7 @@ class call_queue : public call_owner {
       new_call->last_progress = never;  // a deferred call makes no progress
       if (first_deferred_ == nullptr) first_deferred_ = new_call;
     }
-    // `call_ended` has woken the peers if the call has ended already.
+    // If the call has ended already, `call_ended` has woken the peers, where peers can sleep.
     if (!new_call->is_done() || !queue_.empty()) wake_driver();
     return started;
   }

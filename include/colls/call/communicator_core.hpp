@@ -155,7 +155,7 @@ core<Transport>::core(std::shared_ptr<Transport> net, std::uint32_t id, int rank
   }
   try {
     if constexpr (priced_transport<Transport>) set_costs(net_->costs());
-  } catch (const std::bad_alloc&) {
+  } catch (...) {
     shut_down();
     throw;
   }

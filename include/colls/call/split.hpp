@@ -174,11 +174,11 @@ operation<communicator<NewTransport>> core<Transport>::attach(std::shared_ptr<Ne
 }
 
 /// Passes a text of every rank to all ranks, and returns the texts of all ranks in the order of the
-/// ranks.
+/// ranks. A text has at most `max_size` bytes.
 template <class Channel, class Text>
-task<std::vector<Text>> exchange_texts(Channel net, Text own) {
-  // No rank needs more, and no rank can make its peers allocate more.
-  constexpr std::uint64_t max_size = std::uint64_t{64} << 10;
+task<std::vector<Text>> exchange_texts(Channel net, Text own, std::size_t max_size) {
+  if (own.size() > max_size)
+    throw error(errc::invalid_argument, "a text is too long for an exchange");
   const auto ranks = static_cast<std::size_t>(net.size());
   const auto rank = static_cast<std::size_t>(net.rank());
   std::vector<std::uint64_t> sizes(ranks);
@@ -187,7 +187,7 @@ task<std::vector<Text>> exchange_texts(Channel net, Text own) {
   co_await recursive_doubling::all_gather.run(net, all_sizes.subspan(rank, 1), all_sizes,
                                               partition::blocks(1, net.size()));
   const std::uint64_t longest = *std::max_element(sizes.begin(), sizes.end());
-  if (longest > max_size) throw error(errc::protocol_error, "a rank sent too long a text");
+  if (longest > max_size) throw error(errc::protocol_error, "a rank has passed too long a text");
   std::vector<char> bytes(ranks * longest);
   std::copy(own.begin(), own.end(), bytes.begin() + static_cast<std::ptrdiff_t>(rank * longest));
   const any_buffer all_bytes(bytes.data(), bytes.size(), 1);
@@ -198,18 +198,54 @@ task<std::vector<Text>> exchange_texts(Channel net, Text own) {
   co_return texts;
 }
 
+/// Sets `exchange` of a `world_info` to null, because its texts travel only while a transport is made.
+template <class Info>
+class exchange_guard {
+ public:
+  explicit exchange_guard(std::shared_ptr<Info> info) : info_(std::move(info)) {}
+  exchange_guard(const exchange_guard&) = delete;
+  ~exchange_guard() { info_->exchange = nullptr; }
+
+ private:
+  std::shared_ptr<Info> info_;
+};
+
+/// Waits until a transport is made for the engine `driver`, which nothing else drives yet. Ends if
+/// the communicator of this call fails.
+template <class Transport, class Driver>
+task<std::shared_ptr<Transport>> make_and_drive(basic_channel<Transport> net,
+                                                core<Transport>& parent, Driver driver,
+                                                task<std::shared_ptr<Transport>> making) {
+  struct flag : completion {
+    bool is_set = false;
+  } ended;
+  ended.bind([](completion& self) noexcept { static_cast<flag&>(self).is_set = true; },
+             completion(nullptr, &parent.queue()));
+  auto& own_driver = parent.net().driver();
+  ended.is_set = making.start(ended);
+  while (!ended.is_set) {
+    if (driver.get() != &own_driver) driver->poll();
+    co_await own_driver.sleep_until(parent.net().now() + milliseconds);
+    const communicator_state& comm = *net.record().communicator;
+    if (comm.failed()) throw error(comm.reason());
+  }
+  co_return making.result();
+}
+
 template <class Transport, class Executor>
 task<communicator<Transport>> dup_body(basic_channel<Transport> net, core<Transport>& parent,
                                        Executor executor) {
   // `duplicate_world` is found by the namespace of its argument, because only some transports have
   // worlds of processes.
-  auto forming =
-      duplicate_world(parent.net().info(), parent.net().driver(), executor, net.rank(), net.size(),
-                      [&net](auto own, time_point) { return exchange_texts(net, std::move(own)); });
+  auto forming = duplicate_world(parent.net().info(), parent.net().driver(), executor, net.rank(),
+                                 net.size(), [&net](auto own, std::size_t max_size) {
+                                   return exchange_texts(net, std::move(own), max_size);
+                                 });
   auto made = co_await forming;
-  auto making = Transport::make(std::move(made.driver), made.info);
+  const exchange_guard closes_exchange(made.info);
+  auto making =
+      make_and_drive<Transport>(net, parent, made.driver, Transport::make(made.driver, made.info));
   auto new_net = co_await making;
-  made.info->exchange = nullptr;  // it refers to this call
   auto new_core = std::make_unique<core<Transport>>(std::move(new_net), 0, net.rank(), net.size(),
                                                     nullptr, true);
   new_core->state().inactivity = parent.state().inactivity;
@@ -221,6 +257,11 @@ template <class Transport>
 template <class Executor>
 operation<communicator<Transport>> core<Transport>::dup(const Executor& executor,
                                                         const options& opts) {
+  static_assert(
+      requires { sizeof(Transport); },
+      "colls: where COLLS_SEPARATE_COMPILATION is defined, a file that calls dup(executor) "
+      "includes "
+      "the transport's header: <colls/interprocess.hpp> for colls::world");
   static_assert(world_transport<Transport>,
                 "colls: this transport cannot be made again for another executor: dup(executor) "
                 "needs a transport between processes, with `make` and `info()`");

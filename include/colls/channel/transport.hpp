@@ -9,6 +9,7 @@
 #include <colls/base/clock.hpp>
 #include <colls/base/network_cost.hpp>
 #include <colls/channel/multi_send_recv.hpp>
+#include <colls/coroutine/task.hpp>
 #include <colls/matching/tag_matcher.hpp>
 
 #include <memory>
@@ -65,15 +66,17 @@ concept transport = requires(Transport& net, const message_key& key, const_bytes
 };
 
 /// A transport that can be made for a world of processes, by `join`, `run` and `dup(executor)`.
-/// `Transport::make(driver, info)` returns a task whose result is a `shared_ptr` to the transport of
-/// this rank. `driver` and `info` are shared pointers to the engine of an executor and to the
+/// `Transport::make(driver, info)` returns a `task<std::shared_ptr<Transport>>`, whose result is the
+/// transport of this rank. `driver` and `info` are shared pointers to the engine of an executor and to the
 /// `world_info`, which describes the world. `net.driver()` and `net.info()` return both.
 /// `Transport::name` is a string. Ranks whose transports have different names do not join.
 template <class Transport>
 concept world_transport = transport<Transport> && requires(Transport& net) {
   { Transport::name } -> std::convertible_to<const char*>;
-  Transport::make(std::shared_ptr<std::remove_cvref_t<decltype(net.driver())>>(),
-                  std::shared_ptr<std::remove_cvref_t<decltype(net.info())>>());
+  {
+    Transport::make(std::shared_ptr<std::remove_cvref_t<decltype(net.driver())>>(),
+                    std::shared_ptr<std::remove_cvref_t<decltype(net.info())>>())
+  } -> std::same_as<task<std::shared_ptr<Transport>>>;
 };
 
 /// A transport whose messages do not immediately wake a sleeping peer. `net.wake_peers()` wakes the

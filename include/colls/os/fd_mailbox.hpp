@@ -17,8 +17,7 @@
 
 namespace colls {
 
-/// The identity of the memory that a descriptor refers to: the process that exported the memory,
-/// and the number that this process gave to the memory.
+/// What a descriptor refers to: the process that sends it, and a number that this process gave it.
 struct fd_label {
   std::uint64_t process = 0;
   std::uint64_t number = 0;

@@ -46,6 +46,9 @@ class connector final : carrier::owner {
   connector(const connector&) = delete;
   connector& operator=(const connector&) = delete;
 
+  /// Starts the carriers, which may open connections at once.
+  void start();
+
   /// Returns the connection to a peer. If the connection has not opened yet, starts to open it,
   /// unless `stop_dialing` has been called.
   connection& connect(int peer);

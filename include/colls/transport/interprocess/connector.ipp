@@ -22,7 +22,9 @@ COLLS_ONCE connector::connector(scheduler& runner, int rank,
       connections_(connections),
       owner_(transport),
       carriers_(std::move(carriers)),
-      tasks_(runner) {
+      tasks_(runner) {}
+
+COLLS_ONCE void connector::start() {
   for (const auto& each : carriers_) each->start(static_cast<carrier::owner&>(*this));
 }
 

@@ -13,7 +13,9 @@ namespace colls {
 COLLS_ONCE interprocess_transport::interprocess_transport(std::shared_ptr<engine> driver,
                                                           std::shared_ptr<world_info> info)
     : transport_base(driver, info, interprocess::make_carriers(*driver, *info)),
-      windows_(*driver, *info, connections(), matching()) {}
+      windows_(*driver, *info, connections(), matching()) {
+  start_carriers();
+}
 
 COLLS_ONCE network_cost interprocess_transport::costs() const {
   network_cost all = info().shares_memory() ? hybrid_cost : tcp_cost;

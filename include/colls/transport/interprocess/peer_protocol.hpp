@@ -50,6 +50,9 @@ class peer_protocol final : failure_hooks, connection_owner, connector::owner {
   peer_protocol& operator=(const peer_protocol&) = delete;
   ~peer_protocol() { matcher_.remove(static_cast<failure_hooks&>(*this)); }
 
+  /// Starts the carriers. Must be called once, when the owner can handle all calls.
+  void start() { connector_.start(); }
+
   connection_table& connections() { return connections_; }
   connector& dialer() { return connector_; }
   eager_rendezvous& messages() { return messages_; }

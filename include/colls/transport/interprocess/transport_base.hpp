@@ -21,7 +21,8 @@ namespace colls {
 /// first needs it. All communicators of the rank share the transport's connections, matcher and
 /// executor. The class is not thread-safe and must be used only on that executor.
 ///
-/// A derived class passes its carriers to the constructor. It has a `name` and a function
+/// A derived class passes its carriers to the constructor, and calls `start_carriers` at the end of its
+/// own constructor. It has a `name` and a function
 /// `static task<std::shared_ptr<Derived>> make(std::shared_ptr<engine>,
 /// std::shared_ptr<world_info>)`, which `join`, `run` and `dup(executor)` call.
 class transport_base : engine::source,
@@ -75,6 +76,10 @@ class transport_base : engine::source,
   transport_base(std::shared_ptr<engine> driver, std::shared_ptr<world_info> info,
                  std::vector<std::unique_ptr<interprocess::carrier>> carriers);
   ~transport_base();
+
+  /// Starts the carriers. They may open connections at once, and then call the virtual functions of
+  /// the derived class.
+  void start_carriers() { protocol_.start(); }
 
   interprocess::connection_table& connections() { return protocol_.connections(); }
 
