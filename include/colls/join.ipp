@@ -60,7 +60,8 @@ task<std::shared_ptr<Transport>> make_transport(std::shared_ptr<engine> driver,
   }
   if (reason.code == errc::user_op_failed) reason.code = errc::join_failed;
   const failure cause = reason;
-  reason.set_detail("rank %d has no transport: %.280s", info->rank, cause.detail);
+  reason.set_detail("rank %d has no transport: %.280s", info->rank,
+                    cause.detail[0] != 0 ? cause.detail : "its `make` has thrown");
   if (reason.observer < 0) reason.observer = info->rank;
   co_await abandon(*info, reason, driver->now() + seconds);
   throw error(reason);
