@@ -18,3 +18,4 @@
 #include <colls/coroutine/when_all.hpp>
 #include <colls/inproc.hpp>
 #include <colls/version.hpp>
+#include <colls/when_any.hpp>

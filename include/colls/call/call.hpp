@@ -145,6 +145,7 @@ class call_base : public operation_record, public recycled {
   void* transfer = nullptr;  // the transport operation, which `can_withdraw` examines
 
   std::size_t working_bytes = 0;  // the size of the working memory that this call needs
+  bool was_awaited = false;       // the user has taken the result
 
   virtual bool start_body(completion& done) = 0;
 
@@ -359,6 +360,9 @@ class [[nodiscard("dropping an operation cancels it: co_await it or keep it")]] 
     if (call_ != nullptr) call_->abandon();
   }
 
+  /// Returns false if the operation was moved from.
+  explicit operator bool() const { return call_ != nullptr; }
+
   /// Returns whether the operation has ended. If it has not ended yet, first polls the transport
   /// once, so that the operation makes progress while the user calls `done()` in a loop. Do not use
   /// such a loop if several ranks share a thread (with the inproc transport), because it keeps the
@@ -373,6 +377,7 @@ class [[nodiscard("dropping an operation cancels it: co_await it or keep it")]] 
   bool start(completion& waiter) { return call_->wait(waiter); }
   /// Returns the value of an operation that has ended, or throws its error.
   T result() {
+    call_->was_awaited = true;
     if (call_->reason().code != errc{}) throw error(call_->reason());
     if constexpr (!std::is_void_v<T>) return std::move(*call_->value);
   }
