@@ -25,7 +25,8 @@ class any_call {
       if (each != nullptr && each->was_awaited) each = nullptr;
     }
   }
-  any_call(any_call&& other) noexcept : calls_(std::move(other.calls_)) {}
+  any_call(const any_call&) = delete;
+  any_call& operator=(const any_call&) = delete;
   ~any_call() { stop(); }
 
   bool start(completion& done) {
@@ -154,9 +155,9 @@ inline constexpr bool is_operation<operation<T>> = true;
 ///     auto second = comm.recv(b, 2);
 ///     const std::size_t index = co_await colls::when_any(first, second);
 ///
-/// The operations must not be moved or destroyed meanwhile. Nothing else may await them meanwhile; if
-/// something does, this function or that await throws `errc::invalid_argument`. Dropping the wait
-/// cancels none of them.
+/// The operations must not be moved or destroyed meanwhile. Nothing else may await them meanwhile;
+/// if something does, this function or that await throws `errc::invalid_argument`. Dropping the
+/// wait cancels none of them.
 template <class... Operations>
 auto when_any(Operations&&... operations) {
   static_assert(sizeof...(Operations) > 0 && (std::is_lvalue_reference_v<Operations> && ...),

@@ -738,6 +738,24 @@ TEST_CASE("ranks that have joined exchange texts") {
   }
 }
 
+TEST_CASE("a world of one exchanges with itself, and no texts pass once a transport is made") {
+  test_world at;
+  world_info alone = at.run(colls::form_world(at.on, at.rank(0, 1)));
+  CHECK(at.run(alone.exchange("text")) == std::vector<std::string>{"text"});
+  std::optional<std::vector<std::string>> got;
+  std::optional<failure> failed;
+  at.run(exchange(alone, std::string(colls::max_exchanged_size + 1, 'x'), &got, &failed));
+  REQUIRE(failed);
+  CHECK(failed->code == errc::invalid_argument);
+  auto all = at.world(2);
+  at.join_all(all);
+  all[0].member->pass_texts = nullptr;
+  at.run(exchange(*all[0].member, "text", &got, &failed));
+  CHECK(failed->code == errc::invalid_argument);
+  CHECK(contains(failed->detail, "while a transport is made"));
+  at.leave(all);
+}
+
 TEST_CASE("texts that are no exchange's are refused, and a copy of exchange goes on counting") {
   test_world at;
   auto all = at.world(2);
@@ -751,15 +769,20 @@ TEST_CASE("texts that are no exchange's are refused, and a copy of exchange goes
     at.run_all(std::move(work));
     return got;
   };
-  const auto copy = all[1].member->exchange;
+  const auto copy = all[1].member->pass_texts;
   std::vector<std::optional<failure>> failed(2);
   CHECK(*exchange_both(failed)[1] == std::vector<std::string>{"text", "text"});
-  all[1].member->exchange = copy;
+  all[1].member->pass_texts = copy;
   CHECK(*exchange_both(failed)[1] == std::vector<std::string>{"text", "text"});
   // Rank 1 finds what another process has published in the place of rank 0.
   int number = 2;
-  for (const char* const forged : {"", "0004text", "0004text0004textx", "4   text0004text", "9999",
-                                   "0004text0004text0000", "0004text0005text"}) {
+  const std::string two = colls::detail::join_strings({"text", "text"});
+  const std::string long_text(colls::max_exchanged_size + 1, 'x');
+  for (const std::string& forged :
+       {std::string(), std::string("text"), two.substr(0, two.size() / 2), two + "x",
+        two.substr(0, two.size() - 1), two + std::string(4, '\0'),
+        std::string("\xff\xff\xff\xff", 4) + two,
+        colls::detail::join_strings({"text", long_text})}) {
     CAPTURE(forged);
     at.run(all[0].member->kv_store->set("colls/exchange/" + std::to_string(number++), forged));
     std::vector<std::optional<std::vector<std::string>>> got(1);
@@ -768,6 +791,23 @@ TEST_CASE("texts that are no exchange's are refused, and a copy of exchange goes
     REQUIRE(why[0]);
     CHECK(why[0]->code == errc::protocol_error);
   }
+  at.leave(all);
+}
+
+TEST_CASE("rank 0 publishes no texts if one of them is too long") {
+  test_world at;
+  auto all = at.world(3);
+  at.join_all(all);
+  const std::string long_text(colls::max_exchanged_size + 1, 'x');
+  at.run(all[1].member->kv_store->set("colls/exchange/0/1", long_text));
+  std::optional<std::vector<std::string>> got;
+  std::optional<failure> failed;
+  at.run(exchange(*all[0].member, "text", &got, &failed));
+  REQUIRE(failed);
+  CHECK(failed->code == errc::protocol_error);
+  CHECK(contains(failed->detail, "rank 1 has passed too long a text"));
+  CHECK(at.run(all[1].member->kv_store->check(std::vector<std::string>{"colls/exchange/0"})) ==
+        "0");
   at.leave(all);
 }
 

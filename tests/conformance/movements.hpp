@@ -15,8 +15,8 @@ class movements {
   using channel = typename ranks::channel;
   using algorithm_table = typename ranks::algorithm_table;
 
-  // Each function tests the algorithms `table`, by default those of colls. `form` is the closed form
-  // of their cost if they are not algorithms of colls.
+  // Each function tests the algorithms `table`, by default those of colls. `form` is the closed
+  // form of their cost if they are not algorithms of colls.
 
   static void barrier() { barrier(rows<collective::barrier>()); }
   template <class Table>

@@ -5,22 +5,19 @@
 // All ranks of a world in this process, on one engine, connected by the transport of
 // docs/adding_a_transport.md, for tests.
 
-#include <colls/coroutine/sync_wait.hpp>
-#include <colls/coroutine/when_all.hpp>
-
 #include "../extend/socketpair.hpp"
+#include "process_world.hpp"
 
 #include <memory>
 #include <tuple>
 #include <utility>
 #include <vector>
 
-class socketpair_world {
+class socketpair_world : public process_world<my::socketpair_transport> {
  public:
   using transport = my::socketpair_transport;
 
-  explicit socketpair_world(int size, bool has_checksums = false)
-      : engine_(colls::engine::get(context_.get_executor())) {
+  explicit socketpair_world(int size, bool has_checksums = false) : process_world(size) {
     const auto ranks = static_cast<std::size_t>(size);
     std::vector<std::vector<my::descriptor>> ends(ranks);
     for (auto& each : ends) each.resize(ranks);
@@ -36,40 +33,7 @@ class socketpair_world {
       info->node_of.assign(ranks, 0);
       info->cfg.checksum = has_checksums;
       info->compute_local_ranks();
-      nets_.push_back(std::make_shared<transport>(engine_, std::move(info), std::move(ends[i])));
+      nets_[i] = std::make_shared<transport>(engine_, std::move(info), std::move(ends[i]));
     }
   }
-  socketpair_world(const socketpair_world&) = delete;
-  socketpair_world& operator=(const socketpair_world&) = delete;
-  ~socketpair_world() {
-    std::vector<colls::task<>> ends;
-    for (auto& net : nets_) {
-      if (net) ends.push_back(net->close(engine_->now() + 5 * colls::seconds));
-    }
-    colls::sync_wait(*engine_, colls::when_all(std::move(ends)));
-  }
-
-  int size() const { return static_cast<int>(nets_.size()); }
-  transport& operator[](int rank) { return *nets_[static_cast<std::size_t>(rank)]; }
-  const std::shared_ptr<transport>& shared(int rank) {
-    return nets_[static_cast<std::size_t>(rank)];
-  }
-  /// Makes the world communicator of a rank.
-  colls::communicator<transport> communicator_of(int rank) {
-    return colls::communicator<transport>(std::make_unique<colls::detail::core<transport>>(
-        shared(rank), 0, rank, size(), nullptr, true));
-  }
-  /// As if the rank's process had died: its sockets close without a goodbye.
-  void kill(int rank) { nets_[static_cast<std::size_t>(rank)].reset(); }
-
-  colls::run_queue& queue() { return engine_->queue(); }
-  bool poll() { return engine_->poll(); }
-  void idle(unsigned polls) { engine_->idle(polls); }
-  void enter() { engine_->enter(); }
-  void leave() { engine_->leave(); }
-
- private:
-  boost::asio::io_context context_{1};
-  std::shared_ptr<colls::engine> engine_;
-  std::vector<std::shared_ptr<transport>> nets_;
 };

@@ -7,9 +7,9 @@
 //
 // A World has `explicit World(int size)`, `size()`, `operator[](rank)` that returns a transport,
 // `communicator_of(rank)` that makes the world communicator of a rank, and is the driver of all
-// ranks. If `World::ranks_can_die` is true, `kill(rank)` ends a rank as the end of its process would.
-// A rank that is cut off is a matter of tests/sim/pipes.cpp and tests/net/partitions.cpp: the ranks
-// of one process cannot lose their connections silently.
+// ranks. If `World::ranks_can_die` is true, `kill(rank)` ends a rank as the end of its process
+// would. A rank that is cut off is a matter of tests/sim/pipes.cpp and tests/net/partitions.cpp:
+// the ranks of one process cannot lose their connections silently.
 
 #include <colls/call/communicator.hpp>
 #include <colls/coroutine/sync_wait.hpp>
@@ -45,22 +45,15 @@ class ranks {
       comms.push_back(world.communicator_of(rank));
       world[rank].matching().find(0)->inactivity = 20 * colls::seconds;  // a hang ends as a timeout
     }
-    spares = collect([](communicator& comm) { return comm.dup(); });
+    std::vector<colls::operation<communicator>> dups;
+    for (communicator& comm : comms) dups.push_back(comm.dup());
+    for (auto& dup : dups) spares.push_back(colls::sync_wait(world, dup));
   }
 
   int size() const { return static_cast<int>(comms.size()); }
   communicator& operator[](int rank) { return comms[static_cast<std::size_t>(rank)]; }
   communicator& spare(int rank) { return spares[static_cast<std::size_t>(rank)]; }
 
-  /// Makes a call on every rank, and returns the results.
-  template <class Make>
-  auto collect(const Make& make) {
-    std::vector<decltype(make(comms[0]))> calls;
-    for (communicator& comm : comms) calls.push_back(make(comm));
-    std::vector<communicator> results;
-    for (auto& call : calls) results.push_back(colls::sync_wait(world, call));
-    return results;
-  }
   /// Polls the world a few times.
   void poll(int times) {
     for (int i = 0; i < times; ++i) world.poll();
@@ -220,8 +213,9 @@ void revoke_ends_sends_and_receives() {
   }
 }
 
-/// Makes one call on rank 0 and another one on all other ranks. All must end with `mismatch`. A call
-/// that has sent what it had to send may have succeeded; the next call then ends with `mismatch`.
+/// Makes one call on rank 0 and another one on all other ranks. All must end with `mismatch`. A
+/// call that has sent what it had to send may have succeeded; the next call then ends with
+/// `mismatch`.
 template <class World, class First, class Others>
 void expect_mismatch(int size, const First& first, const Others& others) {
   ranks<World> all(size);

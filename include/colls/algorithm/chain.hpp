@@ -59,8 +59,8 @@ struct reduce_algorithm : built_in<collective::reduce, algorithm::chain> {
 };
 inline constexpr reduce_algorithm reduce;
 
-/// A scan or an exscan. Each segment takes the steps of the algorithm `OfSegment`. All ranks together
-/// send p-1 messages per segment.
+/// A scan or an exscan. Each segment takes the steps of the algorithm `OfSegment`. All ranks
+/// together send p-1 messages per segment.
 template <collective Coll, auto OfSegment>
 struct prefix_algorithm : built_in<Coll, algorithm::chain> {
   static constexpr order reduction_order = order::rank;

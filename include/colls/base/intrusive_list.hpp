@@ -19,6 +19,10 @@ struct list_links {
 template <class T, list_links<T> T::* Links>
 class intrusive_list {
  public:
+  intrusive_list() = default;
+  intrusive_list(const intrusive_list&) = delete;
+  intrusive_list& operator=(const intrusive_list&) = delete;
+
   bool empty() const { return first_ == nullptr; }
   /// Returns the first element, or null if the list is empty.
   T* front() const { return first_; }

@@ -12,7 +12,6 @@
 #include <colls/coroutine/when_all.hpp>
 #include <colls/os/procfs.hpp>
 
-#include <charconv>
 #include <map>
 #include <memory>
 
@@ -109,61 +108,40 @@ class failure_watch : public failure_listener {
   std::optional<failure> reason_;
 };
 
-/// Implements `world_info::exchange` by the store. Rank 0 collects the texts and publishes them
-/// together, each behind its length, a number of four digits. `number` counts the exchanges of the
-/// world.
-COLLS_ONCE task<std::vector<std::string>> exchange_by_store(std::shared_ptr<tcp_store> client,
-                                                            int rank, int size, int number,
-                                                            std::string own, time_point deadline) {
-  if (own.size() > max_exchanged_size) {
-    raise(errc::invalid_argument, "a text of %zu bytes is too long for an exchange: at most %zu",
-          own.size(), max_exchanged_size);
-  }
+/// Passes the texts of `world_info::exchange` by the store. Rank 0 collects them and publishes them
+/// together. `number` counts the exchanges of the world.
+COLLS_ONCE task<std::vector<std::string>> pass_texts_by_store(std::shared_ptr<tcp_store> client,
+                                                              int rank, int size, int number,
+                                                              std::string own,
+                                                              time_point deadline) {
   const failure_watch guard(*client);
   const std::string all_key = "colls/exchange/" + std::to_string(number);
+  const std::string prefix = all_key + '/';  // the key of a rank's text, before the rank
   // The other ranks wait longer, so that they hear from rank 0 which rank is late.
   const time_point last = deadline < never - 2 * seconds ? deadline + 2 * seconds : never;
-  std::vector<std::string> all;
-  std::string joined;
-  if (rank == 0) {
-    for (int r = 0; r < size; ++r) {
-      if (r == 0) {
-        all.push_back(own);
-      } else {
-        const std::vector<std::string> key{all_key + '/' + std::to_string(r)};
-        const bool is_there = co_await ends_in_time(client->wait(key, deadline));
-        if (!is_there) {
-          failure reason(errc::timeout);
-          reason.culprit = r;
-          throw error(reason.set_detail("rank %d has joined and does not make its transport", r));
-        }
-        all.push_back(co_await client->get(key.front(), last));
-        if (all.back().size() > max_exchanged_size)
-          raise(errc::protocol_error, "rank %d has passed too long a text", r);
-      }
-      char length[8];
-      std::snprintf(length, sizeof length, "%04zu", all.back().size());
-      joined += length;
-      joined += all.back();
+  if (rank != 0) {
+    const std::string key = prefix + std::to_string(rank);
+    co_await client->set(key, own, deadline);
+    const std::string joined = co_await client->get(all_key, last);
+    auto all = split_strings(joined);
+    if (!all || all->size() != static_cast<std::size_t>(size))
+      raise(errc::protocol_error, "rank 0 has not published the texts of all ranks");
+    co_return std::move(*all);
+  }
+  std::vector<std::string> all{std::move(own)};
+  for (int r = 1; r < size; ++r) {
+    const std::vector<std::string> key{prefix + std::to_string(r)};
+    const bool is_there = co_await ends_in_time(client->wait(key, deadline));
+    if (!is_there) {
+      failure reason(errc::timeout);
+      reason.culprit = r;
+      throw error(reason.set_detail("rank %d has joined and does not make its transport", r));
     }
-    co_await client->set(all_key, joined, last);
-    co_return all;
+    all.push_back(co_await client->get(key.front(), last));
+    check_passed_text(all.back(), r);
   }
-  const std::string key = all_key + '/' + std::to_string(rank);
-  co_await client->set(key, own, deadline);
-  joined = co_await client->get(all_key, last);
-  std::size_t at = 0;
-  while (joined.size() - at >= 4) {
-    std::size_t length = 0;
-    const char* const digits = joined.data() + at;
-    const bool is_number = std::from_chars(digits, digits + 4, length).ptr == digits + 4;
-    at += 4;
-    if (!is_number || length > max_exchanged_size || length > joined.size() - at) break;
-    all.push_back(joined.substr(at, length));
-    at += length;
-  }
-  if (at != joined.size() || all.size() != static_cast<std::size_t>(size))
-    raise(errc::protocol_error, "rank 0 has not published the texts of all ranks");
+  const std::string joined = join_strings(all);
+  co_await client->set(all_key, joined, last);
   co_return all;
 }
 
@@ -233,9 +211,9 @@ class world_bootstrap {
     }
     if (failed) std::rethrow_exception(failed);
     info_.deadline = deadline_;
-    info_.exchange = [client = store_, rank = cfg().rank, size = cfg().size, deadline = deadline_,
-                      count = std::make_shared<int>(0)](std::string own) {
-      return exchange_by_store(client, rank, size, (*count)++, std::move(own), deadline);
+    info_.pass_texts = [client = store_, rank = cfg().rank, size = cfg().size, deadline = deadline_,
+                        count = std::make_shared<int>(0)](std::string own) {
+      return pass_texts_by_store(client, rank, size, (*count)++, std::move(own), deadline);
     };
     assign_local_rank();
     co_return std::move(info_);

@@ -85,20 +85,20 @@ struct duplicated_world {
   std::shared_ptr<world_info> info;
 };
 
-/// Forms a subworld of `size` ranks of the world `parent`, in which this process is rank `rank`. Its
-/// engine is that of `executor`, and `parent_driver` is the engine of `parent`. `exchange(own,
-/// max_size)` passes texts of at most `max_size` bytes between the ranks of the subworld (see
-/// `world_info::exchange`). `parent` must outlive the
-/// task. No other thread may run handlers of `executor` meanwhile.
-template <class Exchange>
+/// Forms a subworld of `size` ranks of the world `parent`, in which this process is rank `rank`.
+/// Its engine is that of `executor`, and `parent_driver` is the engine of `parent`.
+/// `pass_texts(own, max_size)` passes texts of at most `max_size` bytes between the ranks of the
+/// subworld (see `world_info::exchange`). `parent` must outlive the task. No other thread may run
+/// handlers of `executor` meanwhile.
+template <class PassTexts>
 task<duplicated_world> duplicate_world(const world_info& parent, const engine& parent_driver,
                                        boost::asio::any_io_executor executor, int rank, int size,
-                                       Exchange exchange) {
+                                       PassTexts pass_texts) {
   subworld::rank_entry own;
   duplicated_world result;
   result.info = subworld::prepare(parent, rank, size, own);
-  result.info->exchange = [exchange = std::move(exchange)](std::string text) {
-    return exchange(std::move(text), max_exchanged_size);
+  result.info->pass_texts = [pass_texts = std::move(pass_texts)](std::string text) {
+    return pass_texts(std::move(text), max_exchanged_size);
   };
   auto exchanging =
       result.info->exchange(std::string(reinterpret_cast<const char*>(&own), sizeof own));

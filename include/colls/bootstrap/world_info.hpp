@@ -48,21 +48,19 @@ struct world_info {
   config cfg;
   /// The time by which the transport must have been made.
   time_point deadline = never;
-  /// Passes a text of every rank to all ranks: `exchange(own)` returns the texts of all ranks in the
-  /// order of the ranks. All ranks must call this function equally often, one call after the other.
-  /// A text has at most `max_exchanged_size` bytes, and all texts together 8 MiB. Throws if a rank
-  /// fails, or at `deadline`. A transport calls this function before it is constructed, for example
-  /// to publish an address. Afterwards the function is null.
-  std::function<task<std::vector<std::string>>(std::string own)> exchange =
-      [](std::string own) -> task<std::vector<std::string>> {
-    std::vector<std::string> all;
-    all.push_back(std::move(own));
-    co_return all;
-  };
+  /// How `exchange` passes texts. Null in a world of one, and when the transport has been made.
+  std::function<task<std::vector<std::string>>(std::string own)> pass_texts;
   /// The listening addresses of all ranks. If a world was formed through a store and has more than
   /// `max_address_book_size` ranks, this member is empty, and the ranks look up addresses in the
   /// store.
   std::vector<endpoint> address_book;
+
+  /// Passes a text of every rank to all ranks, and returns the texts of all ranks in the order of
+  /// the ranks. All ranks must call this function equally often, one call after the other. A text
+  /// has at most `max_exchanged_size` bytes, and all texts together 8 MiB. Throws if a rank fails,
+  /// or at `deadline`. A transport calls this function before it is constructed, for example to
+  /// publish an address.
+  task<std::vector<std::string>> exchange(std::string own) const;
 
   /// Computes `node`, `local_rank`, `local_size` and `ranks_on_machine` from `node_of` and
   /// `machine_of`.
@@ -121,14 +119,19 @@ constexpr bool is_transport_name(std::string_view name) {
          name != "shm";
 }
 
+/// Throws `protocol_error` if the text that the rank `rank` has passed is too long for an exchange.
+inline void check_passed_text(const std::string& text, int rank) {
+  if (text.size() > max_exchanged_size)
+    raise(errc::protocol_error, "rank %d has passed too long a text", rank);
+}
+
 /// The information that a rank publishes about itself in the store.
 struct rank_info {
   endpoint address;  // the address of the peer listener
   std::string boot;
   std::string host;
   std::uint64_t network = 0;
-  std::string transport =
-      "hybrid";  // the setting, behind NAME/ for a transport that is not of colls
+  std::string transport = "hybrid";  // the setting; for a transport not of colls, NAME/ comes first
   bool checksum = false;
   core_set cores;
   std::int64_t pid = 0;

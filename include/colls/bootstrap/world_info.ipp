@@ -204,6 +204,26 @@ COLLS_ONCE task<bool> world_info::authenticate(stream& connection, int peer) con
   co_return answer == verdict::accepted;
 }
 
+COLLS_ONCE task<std::vector<std::string>> world_info::exchange(std::string own) const {
+  if (own.size() > max_exchanged_size) {
+    detail::raise(errc::invalid_argument,
+                  "a text of %zu bytes is too long for an exchange: at most %zu", own.size(),
+                  max_exchanged_size);
+  }
+  std::vector<std::string> all;
+  if (size == 1) {
+    all.push_back(std::move(own));
+    co_return all;
+  }
+  if (!pass_texts)
+    detail::raise(errc::invalid_argument, "texts are exchanged only while a transport is made");
+  auto passing = pass_texts(std::move(own));
+  all = co_await passing;
+  for (std::size_t r = 0; r < all.size(); ++r)
+    detail::check_passed_text(all[r], static_cast<int>(r));
+  co_return all;
+}
+
 COLLS_ONCE task<> abandon(world_info& info, failure reason, time_point deadline) {
   if (info.kv_store == nullptr) co_return;
   // A failure that names a dead rank would be taken for the death of that rank.

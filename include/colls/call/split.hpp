@@ -176,9 +176,7 @@ operation<communicator<NewTransport>> core<Transport>::attach(std::shared_ptr<Ne
 /// Passes a text of every rank to all ranks, and returns the texts of all ranks in the order of the
 /// ranks. A text has at most `max_size` bytes.
 template <class Channel, class Text>
-task<std::vector<Text>> exchange_texts(Channel net, Text own, std::size_t max_size) {
-  if (own.size() > max_size)
-    throw error(errc::invalid_argument, "a text is too long for an exchange");
+task<std::vector<Text>> pass_texts(Channel net, Text own, std::size_t max_size) {
   const auto ranks = static_cast<std::size_t>(net.size());
   const auto rank = static_cast<std::size_t>(net.rank());
   std::vector<std::uint64_t> sizes(ranks);
@@ -198,13 +196,14 @@ task<std::vector<Text>> exchange_texts(Channel net, Text own, std::size_t max_si
   co_return texts;
 }
 
-/// Sets `exchange` of a `world_info` to null, because its texts travel only while a transport is made.
+/// Sets `pass_texts` of a `world_info` to null, because texts travel only while a transport is
+/// made.
 template <class Info>
 class exchange_guard {
  public:
   explicit exchange_guard(std::shared_ptr<Info> info) : info_(std::move(info)) {}
   exchange_guard(const exchange_guard&) = delete;
-  ~exchange_guard() { info_->exchange = nullptr; }
+  ~exchange_guard() { info_->pass_texts = nullptr; }
 
  private:
   std::shared_ptr<Info> info_;
@@ -237,10 +236,9 @@ task<communicator<Transport>> dup_body(basic_channel<Transport> net, core<Transp
                                        Executor executor) {
   // `duplicate_world` is found by the namespace of its argument, because only some transports have
   // worlds of processes.
-  auto forming = duplicate_world(parent.net().info(), parent.net().driver(), executor, net.rank(),
-                                 net.size(), [&net](auto own, std::size_t max_size) {
-                                   return exchange_texts(net, std::move(own), max_size);
-                                 });
+  auto forming = duplicate_world(
+      parent.net().info(), parent.net().driver(), executor, net.rank(), net.size(),
+      [&net](auto own, std::size_t max_size) { return pass_texts(net, std::move(own), max_size); });
   auto made = co_await forming;
   const exchange_guard closes_exchange(made.info);
   auto making =
@@ -260,8 +258,7 @@ operation<communicator<Transport>> core<Transport>::dup(const Executor& executor
   static_assert(
       requires { sizeof(Transport); },
       "colls: where COLLS_SEPARATE_COMPILATION is defined, a file that calls dup(executor) "
-      "includes "
-      "the transport's header: <colls/interprocess.hpp> for colls::world");
+      "includes the transport's header: <colls/interprocess.hpp> for colls::world");
   static_assert(world_transport<Transport>,
                 "colls: this transport cannot be made again for another executor: dup(executor) "
                 "needs a transport between processes, with `make` and `info()`");

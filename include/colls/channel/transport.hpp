@@ -28,8 +28,8 @@ namespace colls {
 ///   message. Messages match receives by key, first in first out. `key.peer` is the source.
 /// - `net.now()` returns the current time of the transport's clock in nanoseconds.
 /// - `net.matching()` returns the tag_matcher that matches the messages of all transports of this
-///   rank. The transport has added an implementation of `failure_hooks` to the matcher, or moves its
-///   messages through a transport that has.
+///   rank. The transport has added an implementation of `failure_hooks` to the matcher, or moves
+///   its messages through a transport that has.
 /// - `net.queue()` returns the run queue of the transport's thread.
 /// - `net.wake_driver()` makes the driver run the posted completions soon. The library calls this
 ///   function after it has posted a completion to the run queue outside of a poll.
@@ -66,9 +66,9 @@ concept transport = requires(Transport& net, const message_key& key, const_bytes
 };
 
 /// A transport that can be made for a world of processes, by `join`, `run` and `dup(executor)`.
-/// `Transport::make(driver, info)` returns a `task<std::shared_ptr<Transport>>`, whose result is the
-/// transport of this rank. `driver` and `info` are shared pointers to the engine of an executor and to the
-/// `world_info`, which describes the world. `net.driver()` and `net.info()` return both.
+/// `Transport::make(driver, info)` returns a `task<std::shared_ptr<Transport>>`, whose result is
+/// the transport of this rank. `driver` and `info` are shared pointers to the engine of an executor
+/// and to the `world_info`, which describes the world. `net.driver()` and `net.info()` return both.
 /// `Transport::name` is a string. Ranks whose transports have different names do not join.
 template <class Transport>
 concept world_transport = transport<Transport> && requires(Transport& net) {

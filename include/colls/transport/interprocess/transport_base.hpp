@@ -21,10 +21,10 @@ namespace colls {
 /// first needs it. All communicators of the rank share the transport's connections, matcher and
 /// executor. The class is not thread-safe and must be used only on that executor.
 ///
-/// A derived class passes its carriers to the constructor, and calls `start_carriers` at the end of its
-/// own constructor. It has a `name` and a function
-/// `static task<std::shared_ptr<Derived>> make(std::shared_ptr<engine>,
-/// std::shared_ptr<world_info>)`, which `join`, `run` and `dup(executor)` call.
+/// A derived class passes its carriers to the constructor, and calls `start_carriers` at the end of
+/// its own constructor. It has a `name` and a function `static task<std::shared_ptr<Derived>>
+/// make(std::shared_ptr<engine>, std::shared_ptr<world_info>)`, which `join`, `run` and
+/// `dup(executor)` call.
 class transport_base : engine::source,
                        protected interprocess::peer_protocol::owner,
                        failure_listener {
