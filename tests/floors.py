@@ -59,6 +59,7 @@ HALVES = {
     "call/split": "call/communicator",
     "call/start_call": "call/communicator_core",
     "call/point_to_point": "call/communicator_core",
+    "call/probe": "call/communicator_core",
     "transport/simulated/fault_injection": "transport/simulated/simulated_transport",
     "transport/simulated/rank": "transport/simulated/simulated_transport",
     "transport/simulated/world": "transport/simulated/simulated_transport",

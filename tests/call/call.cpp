@@ -399,6 +399,7 @@ TEST_CASE("a call that fails after it has taken its number is dropped and no lon
   } throwing_hooks;
   struct : colls::unexpected_message {
     void drop() override {}
+    void discard() noexcept override {}
   } unexpected;
   communicators all(2);
   colls::tag_matcher& matching = all[0].net().matching();

@@ -165,6 +165,17 @@ class attacked_rank {
         co_await net.recv(direct, in, of.record);
       } else if (what == 13) {
         co_await net.recv(any, in, of.record);
+      } else if (what == 14) {
+        any.sequence = posted_receive::any_tag;
+        unexpected_message* message = nullptr;
+        {
+          probe_operation<transport_base> probe(net, any, of.record);
+          co_await probe;
+          probe.move_message_to(message);
+        }
+        if (message == nullptr) co_return;
+        probed_receive_operation<transport_base> reads(net, message, in, of.record);
+        if (of.record.sequence % 2 == 0) co_await reads;
       } else {
         co_await net.send(direct, out, of.record);
       }
@@ -215,6 +226,7 @@ inline fuzzed_frame make_frame(input& from, const attacked_rank& to) {
     head.hash = how & 8 ? from.byte() : to.hash();
   }
   head.length = how & 16 ? from.number<std::uint64_t>() : length(from);
+  if (head.kind == kind::cts && (what & 8) && !(how & 16)) head.length %= 3;  // a number of an RTS
   const bool has_payload = head.kind == kind::data && (head.flags & flag::rts) == 0;
   if (head.kind == kind::revoke) {
     made.payload = failure_text(from);

@@ -117,7 +117,7 @@ hello a_hello() {
 
 }  // namespace
 
-TEST_CASE("the wire version") { CHECK(wire_version == 5); }
+TEST_CASE("the wire version") { CHECK(wire_version == 6); }
 
 TEST_CASE("headers of frames, with and without checksums") {
   using interprocess::kind;
@@ -140,6 +140,8 @@ TEST_CASE("headers of frames, with and without checksums") {
         "020822210403020118171615141312110010(6)3837363534333231");
   CHECK(plain(kind::cts, 1 << 20, interprocess::flag::truncated) ==
         "02102221040302011817161514131211000010(5)3837363534333231");
+  CHECK(plain(kind::cts, 3, interprocess::flag::discarded) ==
+        "0280222104030201181716151413121103(7)3837363534333231");
   CHECK(plain(kind::announce, sizeof(state_report), 0) ==
         "030022210403020118171615141312114802(6)3837363534333231");
   CHECK(plain(kind::revoke, sizeof(failure), 0) ==
@@ -196,7 +198,7 @@ TEST_CASE("hashes and identifiers that ranks compare") {
   CHECK(hex(ops) ==
         "0100000002000000030000000400000005000000060000000700000008000000090000000a0000000b0000000c"
         "000000");
-  CHECK(static_cast<int>(collective::attach) == 19);
+  CHECK(static_cast<int>(collective::probe) == 20);
   CHECK(static_cast<int>(algorithm::native) == 18);
   CHECK(static_cast<int>(algorithm::custom) == 255);
   CHECK(colls::with_name(0x0123'4567'89ab'cdefULL, "star") == 0x6e687edd88888888ULL);
@@ -237,18 +239,18 @@ TEST_CASE("the descriptor of a rank's shared window") {
 TEST_CASE("HELLO and refusals") {
   hello mine = a_hello();
   CHECK(hex(write_hello(mine)) ==
-        "89434f4c0d0a1a0a050001030403020118171615141312110200000005000000404142434445464748494a4b4c"
+        "89434f4c0d0a1a0a060001030403020118171615141312110200000005000000404142434445464748494a4b4c"
         "4d4e4f505152535455565758595a5b5c5d5e5f");
   mine.purpose = connection_purpose::store;
   mine.has_secret = true;
   mine.checksum = true;
   CHECK(hex(write_hello(mine)) ==
-        "89434f4c0d0a1a0a050002c30403020118171615141312110200000005000000404142434445464748494a4b4c"
+        "89434f4c0d0a1a0a060002c30403020118171615141312110200000005000000404142434445464748494a4b4c"
         "4d4e4f505152535455565758595a5b5c5d5e5f");
   CHECK(hex(write_hello(refusal(connection_purpose::wrong_job))) ==
-        "89434f4c0d0a1a0a05000303(12)ffffffff01(35)");
+        "89434f4c0d0a1a0a06000303(12)ffffffff01(35)");
   CHECK(hex(write_hello(refusal(connection_purpose::no_descriptor, 3))) ==
-        "89434f4c0d0a1a0a05000403(12)0300000005(35)");
+        "89434f4c0d0a1a0a06000403(12)0300000005(35)");
 }
 
 TEST_CASE("proofs, and the secret that ranks of one host share") {
@@ -257,7 +259,7 @@ TEST_CASE("proofs, and the secret that ranks of one host share") {
   const hello_bytes connecting = write_hello(a_hello());
   const hello_bytes accepting = write_hello(other);
   CHECK(hex(detail::make_proof(the_secret(), detail::role::connects, connecting, accepting)) ==
-        "c1ed561edf69862f499f24f0d5ce3d0751a849dd26f6822f435c267d58a19b94");
+        "4a3076d0ad01a508927a8e1f2206f58faa18b04e47bc85fb957848f6951190da");
   CHECK(hex(detail::make_proof(the_secret(), detail::role::accepts, connecting, accepting)) ==
         "a63ef73fce723139577265e777ab8fd8885840daaf17964843d05c25c757420a");
   CHECK(hex(detail::hash_of("a job")) == "cec0dd209335167a");

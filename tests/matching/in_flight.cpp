@@ -125,15 +125,18 @@ TEST_CASE("a call that leaves the queue is checked again") {
 
 struct message final : unexpected_message {
   void drop() override {}
+  void discard() noexcept override {}
 };
 
 /// Many point-to-point messages and receives with several tags and two sources.
 struct many {
+  run_queue queue;
   communicator_state all{7, 0, 4, nullptr};
   operation_record record;
   match_queues lists;
   std::vector<message> messages;
   std::vector<posted_receive> receives;
+  completion done{[](completion&) noexcept {}, &queue};
 
   explicit many(std::size_t count) : messages(count), receives(count) {
     record.communicator = &all;
@@ -170,6 +173,90 @@ TEST_CASE("a receive of any source and one that names it take the oldest message
   CHECK(all.lists.unexpected_count() == 0);
 }
 
+TEST_CASE("receives from any tag match the oldest message, and keep their place after a cancel") {
+  many all(6);
+  const auto post = [&](std::size_t i, int peer, std::uint64_t tag) {
+    all.receives[i].key = many::key(peer, tag);
+    return all.lists.post(all.receives[i]);
+  };
+  for (std::size_t i = 0; i < 4; ++i) {
+    all.messages[i].key = many::key(i < 2 ? 1 : 2, 5 + i);
+    all.lists.add_unexpected(all.messages[i]);
+  }
+  CHECK(post(0, 2, posted_receive::any_tag) == &all.messages[2]);
+  CHECK(all.receives[0].key == many::key(2, 7));
+  CHECK(post(0, posted_receive::any_source, posted_receive::any_tag) == &all.messages[0]);
+  all.lists.remove_unexpected(all.messages[1]);
+  all.lists.remove_unexpected(all.messages[3]);
+  CHECK(all.lists.unexpected_count() == 0);
+  CHECK(post(1, 1, posted_receive::any_tag) == nullptr);
+  CHECK(post(2, posted_receive::any_source, posted_receive::any_tag) == nullptr);
+  CHECK(post(3, 1, 5) == nullptr);
+  CHECK(post(4, 1, posted_receive::any_tag) == nullptr);
+  CHECK(all.lists.posted_count() == 4);
+  for (const std::size_t i : {1u, 2u, 3u, 4u}) {
+    CHECK(all.lists.peek(many::key(1, 5)) == &all.receives[i]);
+    all.receives[i].number = 10 + i;
+    all.lists.set_cleared(all.receives[i], many::key(1, 5));
+    CHECK(all.receives[i].key == many::key(1, 5));
+  }
+  for (const std::size_t i : {4u, 2u, 1u, 3u}) all.lists.unset_cleared(all.receives[i]);
+  CHECK(all.receives[2].key == many::key(posted_receive::any_source, posted_receive::any_tag));
+  CHECK(all.lists.take(many::key(2, 9)) == &all.receives[2]);
+  CHECK(all.receives[2].key.sequence == 9);
+  CHECK(all.lists.take(many::key(1, 5)) == &all.receives[1]);
+  CHECK(all.lists.take(many::key(1, 5)) == &all.receives[3]);
+  CHECK(all.lists.take(many::key(1, 5)) == &all.receives[4]);
+  CHECK(all.lists.posted_count() == 0);
+}
+
+TEST_CASE("a probe takes a message off the queues until it is received, discarded or withdrawn") {
+  many all(6);
+  posted_receive& probe = all.receives[0];
+  const auto post = [&](std::size_t i, int peer) {
+    all.receives[i].key = many::key(peer, 5);
+    return all.lists.post(all.receives[i]);
+  };
+  probe.key = many::key(posted_receive::any_source, 5);
+  probe.is_probe = true;
+  probe.done = &all.done;
+  CHECK_FALSE(all.lists.match_probe(probe));
+  CHECK(post(0, posted_receive::any_source) == nullptr);
+  CHECK(post(1, 1) == nullptr);
+  CHECK(all.lists.peek(many::key(1, 5)) == nullptr);  // the probe is older than the receive
+  CHECK(all.lists.take(many::key(1, 5)) == nullptr);
+  all.messages[0].key = all.messages[1].key = all.messages[2].key = many::key(1, 5);
+  all.lists.add_unexpected(all.messages[0]);
+  CHECK(probe.taken == &all.messages[0]);
+  CHECK_FALSE(probe.queued);
+  CHECK(all.lists.unexpected_count() == 0);
+  CHECK(all.lists.take(many::key(1, 5)) == &all.receives[1]);
+  unexpected_message* kept = nullptr;
+  match_queues::move_ownership(probe.taken, kept);
+  CHECK(probe.taken == nullptr);
+  posted_receive& reader = all.receives[2];
+  reader.key = kept->key;
+  reader.takes_probed = true;
+  match_queues::move_ownership(kept, reader.taken);
+  CHECK(all.lists.post(reader) == &all.messages[0]);
+  CHECK(reader.taken == nullptr);
+  all.lists.add_unexpected(all.messages[1]);
+  CHECK(all.lists.match_probe(probe));
+  CHECK(all.lists.take_unexpected(many::key(1, 5), [](const auto&) { return true; }) ==
+        &all.messages[1]);
+  CHECK(probe.taken == nullptr);
+  all.lists.add_unexpected(all.messages[2]);
+  CHECK(all.lists.match_probe(probe));
+  all.lists.remove_unexpected(all.messages[2]);
+  CHECK(probe.taken == nullptr);
+  all.lists.add_unexpected(all.messages[2]);
+  CHECK(all.lists.match_probe(probe));
+  int reports = 0;
+  all.lists.drop_unexpected_of(probe.key.communicator, 1, [&](const message_key&) { ++reports; });
+  CHECK(probe.taken == nullptr);
+  CHECK(reports == 1);
+}
+
 TEST_CASE("a receive whose CTS is cancelled keeps its place in the queue") {
   many all(5);
   const auto post = [&](std::size_t i, int peer) {
@@ -183,7 +270,7 @@ TEST_CASE("a receive whose CTS is cancelled keeps its place in the queue") {
   for (const std::size_t i : {0u, 1u, 2u}) {
     CHECK(all.lists.peek(many::key(1, 5)) == &all.receives[i]);
     all.receives[i].number = 10 + i;
-    all.lists.set_cleared(all.receives[i], 1);
+    all.lists.set_cleared(all.receives[i], many::key(1, 5));
   }
   CHECK(all.lists.peek(many::key(1, 5)) == &all.receives[3]);
   CHECK(all.lists.find_cleared(many::key(1, 5), 11) == &all.receives[1]);

@@ -3,7 +3,7 @@
 #pragma once
 
 // suite: what every transport between or inside processes promises when ranks fail, disagree,
-// cancel or leave, and under many messages.
+// cancel or leave, under many messages, and with messages that are probed.
 //
 // A World has `explicit World(int size)`, `size()`, `operator[](rank)` that returns a transport,
 // `communicator_of(rank)` that makes the world communicator of a rank, and is the driver of all
@@ -418,6 +418,205 @@ void messages_of_every_length() {
   }
 }
 
+template <class World>
+void receives_from_any_tag() {
+  ranks<World> all(3);
+  std::vector<char> in(2 * long_message);
+  const auto receive = [&](colls::peer source, colls::recv_tag tag) {
+    auto receiving = all[0].recv(in, source, tag);
+    return colls::sync_wait(all.world, receiving);
+  };
+  for (const std::size_t length : {std::size_t{0}, short_message, long_message}) {
+    CAPTURE(length);
+    const std::vector<char> out = sample(length, 5);
+    {  // the messages come first: the oldest of a source is taken
+      std::vector<colls::operation<>> sends;
+      for (const int tag : {7, 3, 7}) sends.push_back(all[1].send(out, 0, tag));
+      sends.push_back(all[2].send(out, 0, 9));
+      all.poll(50);
+      CHECK(receive(1, 3).tag == 3);
+      CHECK(receive(1, colls::any_tag).tag == 7);
+      CHECK(receive(2, colls::any_tag).tag == 9);
+      const colls::received last = receive(colls::any_source, colls::any_tag);
+      CHECK(last.tag == 7);
+      CHECK(last.source == 1);
+      CHECK(last.count == length);
+      CHECK(std::equal(out.begin(), out.end(), in.begin()));
+      for (auto& send : sends) CHECK(all.outcome(send).code == errc{});
+    }
+    {  // the receives come first: the oldest that fits takes a message
+      std::vector<std::vector<char>> buffers(4, std::vector<char>(length));
+      std::vector<colls::operation<colls::received>> receives;
+      receives.push_back(all[0].recv(buffers[0], 2, colls::any_tag));
+      receives.push_back(all[0].recv(buffers[1], colls::any_source, colls::any_tag));
+      receives.push_back(all[0].recv(buffers[2], 1, 4));
+      receives.push_back(all[0].recv(buffers[3], 1, colls::any_tag));
+      {
+        auto dropped = all[0].recv(in, 1, colls::any_tag);
+      }
+      all.poll(20);
+      std::vector<colls::operation<>> sends;
+      for (const int tag : {4, 4, 6}) {
+        sends.push_back(all[1].send(out, 0, tag));
+        all.poll(50);
+      }
+      sends.push_back(all[2].send(out, 0, 8));
+      const int tags[] = {8, 4, 4, 6};
+      for (std::size_t i = 0; i < 4; ++i) {
+        CAPTURE(i);
+        const colls::received got = colls::sync_wait(all.world, receives[i]);
+        CHECK(got.tag == tags[i]);
+        CHECK(got.source == (i == 0 ? 2 : 1));
+        CHECK(buffers[i] == out);
+      }
+      for (auto& send : sends) CHECK(all.outcome(send).code == errc{});
+    }
+  }
+  auto waiting = all[0].recv(in, 1, colls::any_tag);
+  all[0].revoke("enough");
+  CHECK(all.outcome(waiting).code == errc::revoked);
+  all.expect_spares_work(3);
+}
+
+template <class World>
+void probes_take_messages() {
+  using message = colls::probed_message<
+      typename std::remove_reference_t<decltype(std::declval<ranks<World>&>()[0])>::transport_type>;
+  for (const std::size_t length : {std::size_t{0}, short_message, long_message}) {
+    CAPTURE(length);
+    ranks<World> all(3);
+    const std::vector<char> first = sample(length, 1);
+    const std::vector<char> second = sample(length, 2);
+    std::vector<char> in(length);
+    const auto wait = [&](auto operation) { return colls::sync_wait(all.world, operation); };
+    const auto code_of = [&](auto operation) { return all.outcome(operation).code; };
+    for (const bool probe_is_first : {false, true}) {
+      CAPTURE(probe_is_first);
+      std::optional<colls::operation<message>> early;
+      if (probe_is_first) early = all[0].probe(1, 5);
+      all.poll(5);
+      auto send = all[1].send(first, 0, 5);
+      all.poll(50);
+      if (!early) early = all[0].probe(colls::any_source, colls::any_tag);
+      message probed = wait(std::move(*early));
+      CHECK(probed.source() == 1);
+      CHECK(probed.tag() == 5);
+      CHECK(probed.bytes() == length);
+      // It is off the list: a receive takes the next message, and out of order works.
+      auto other = all[0].recv(in, 1, 6);
+      auto next = all[1].send(second, 0, 6);
+      CHECK(wait(std::move(other)).tag == 6);
+      CHECK(in == second);
+      CHECK(code_of(std::move(next)) == errc{});
+      message moved = std::move(probed);
+      CHECK(code_of(probed.recv(in)) == errc::cancelled);
+      const colls::received got = wait(moved.recv(in));
+      CHECK(got.source == 1);
+      CHECK(got.tag == 5);
+      CHECK(got.count == length);
+      CHECK(in == first);
+      CHECK(all.outcome(send).code == errc{});
+      CHECK(code_of(moved.recv(in)) == errc::invalid_argument);
+      CHECK(code_of(moved.template recv_vector<char>()) == errc::invalid_argument);
+    }
+    {  // two messages of one key, received in the other order
+      auto one = all[1].send(first, 0, 5);
+      auto two = all[1].send(second, 0, 5);
+      message older = wait(all[0].probe(1, 5));
+      if (length > colls::eager_limit || length == 0) {
+        CHECK(wait(all[0].recv(in, 1, 5)).count == length);
+        CHECK(in == second);
+      }
+      CHECK(wait(older.template recv_vector<char>()) == first);
+      if (length == short_message) CHECK(wait(all[0].template recv_vector<char>(1, 5)) == second);
+      CHECK(all.outcome(one).code == errc{});
+      CHECK(all.outcome(two).code == errc{});
+    }
+    {  // messages that are discarded: only a sender that waits with its message is told
+      auto send = all[1].send(first, 0, 5);
+      all.poll(50);
+      {
+        const message dropped = wait(all[0].probe(1, 5));
+      }
+      const errc sent = all.outcome(send).code;
+      CHECK((sent == errc::cancelled || (sent == errc{} && length <= colls::eager_limit)));
+      auto unawaited = all[1].send(first, 0, 5);
+      {
+        auto dropped = all[0].probe(1, 5);
+        all.poll(50);
+      }
+      const errc result = all.outcome(unawaited).code;
+      CHECK((result == errc::cancelled || (result == errc{} && length <= colls::eager_limit)));
+      {
+        auto dropped = all[0].probe(1, 5);
+      }
+    }
+    {  // a sender that cancels its message
+      std::optional<colls::operation<>> send = all[1].send(first, 0, 5);
+      all.poll(50);
+      message probed = wait(all[0].probe(1, 5));
+      const bool waits = !send->done();
+      send.reset();
+      all.poll(50);
+      const errc result = code_of(probed.recv(in));
+      CHECK(result == (waits ? errc::cancelled : errc{}));
+    }
+    {  // vectors: of the length of the message, no longer than allowed, of whole elements
+      auto send = all[2].send(first, 0, 1);
+      CHECK(wait(all[0].template recv_vector<char>(colls::any_source, colls::any_tag)) == first);
+      CHECK(all.outcome(send).code == errc{});
+      auto waiting = all[0].template recv_vector<char>(2, 1, length);
+      all.poll(10);
+      auto sent_later = all[2].send(first, 0, 1);
+      CHECK(wait(std::move(waiting)) == first);
+      CHECK(all.outcome(sent_later).code == errc{});
+      if (length > 0) {
+        auto too_long = all[2].send(first, 0, 1);
+        const failure why = [&] {
+          auto receiving = all[0].template recv_vector<char>(2, 1, length - 1);
+          return all.outcome(receiving);
+        }();
+        CHECK(why.code == errc::truncated);
+        CHECK(why.culprit == 2);
+        CHECK(all.outcome(too_long).code == errc{});
+        const std::vector<char> odd(length + 1);
+        auto of_another_type = all[2].send(odd, 0, 1);
+        CHECK(code_of(all[0].template recv_vector<int>(2, 1)) == errc::mismatch);
+        CHECK(all.outcome(of_another_type).code == errc{});
+        auto into_a_short_buffer = all[2].send(first, 0, 1);
+        message probed = wait(all[0].probe(2, 1));
+        CHECK(code_of(probed.recv(std::span(in).first(length - 1))) == errc::truncated);
+        CHECK(all.outcome(into_a_short_buffer).code == errc{});
+      }
+    }
+    CHECK(code_of(all[0].probe(3, 1)) == errc::invalid_argument);
+    CHECK(code_of(all[0].probe(1, -1)) == errc::invalid_argument);
+    CHECK(code_of(all[0].template recv_vector<char>(-1, 1)) == errc::invalid_argument);
+    all.expect_spares_work(3);
+    {  // a probe waits, and a message is held, as the communicator fails and is closed
+      auto send = all[1].send(first, 0, 5);
+      message probed = wait(all[0].probe(1, 5));
+      auto probing = all[0].probe(1, 6);
+      auto receiving = all[0].template recv_vector<char>(1, 6);
+      all.poll(10);
+      all[0].revoke("enough");
+      CHECK(all.outcome(probing).code == errc::revoked);
+      CHECK(all.outcome(receiving).code == errc::revoked);
+      const errc received = code_of(probed.recv(in));
+      CHECK((received == errc::revoked || received == errc::cancelled));
+      const errc sent = all.outcome(send).code;
+      CHECK((sent == errc::revoked || (sent == errc{} && length <= colls::eager_limit)));
+      auto spare_send = all.spare(1).send(first, 0, 5);
+      message held = wait(all.spare(0).probe(1, 5));
+      auto closing = all.spare(0).close();
+      CHECK(all.outcome(closing).code == errc{});
+      CHECK(code_of(held.recv(in)) == errc::cancelled);
+      const errc left = all.outcome(spare_send).code;
+      CHECK((left == errc::closed || (left == errc{} && length <= colls::eager_limit)));
+    }
+  }
+}
+
 /// Runs everything over one kind of world.
 template <class World>
 void passes() {
@@ -428,6 +627,8 @@ void passes() {
   SUBCASE("leaving") { a_rank_leaves_while_its_messages_are_unread<World>(); }
   SUBCASE("ten thousand operations") { ten_thousand_operations<World>(); }
   SUBCASE("every length") { messages_of_every_length<World>(); }
+  SUBCASE("any tag") { receives_from_any_tag<World>(); }
+  SUBCASE("probes") { probes_take_messages<World>(); }
 }
 
 }  // namespace transport_suite

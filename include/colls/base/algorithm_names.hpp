@@ -35,6 +35,7 @@ enum class collective : std::uint8_t {
   group,
   dup,
   attach,
+  probe,
 };
 
 namespace detail {
@@ -107,7 +108,7 @@ constexpr const char* name(collective coll) {
   constexpr const char* names[] = {
       "none",   "barrier", "broadcast",  "all_reduce", "reduce", "reduce_scatter", "all_gather",
       "gather", "scatter", "all_to_all", "scan",       "exscan", "split",          "send",
-      "recv",   "measure", "send_recv",  "group",      "dup",    "attach"};
+      "recv",   "measure", "send_recv",  "group",      "dup",    "attach",         "probe"};
   const auto index = static_cast<std::size_t>(coll);
   return index < sizeof names / sizeof *names ? names[index] : "unknown collective";
 }

@@ -39,6 +39,14 @@ class intrusive_list {
     (first_ != nullptr ? (first_->*Links).prev : last_) = &element;
     first_ = &element;
   }
+  /// Inserts `element` before `position`, or at the end if `position` is null.
+  void insert_before(T* position, T& element) {
+    if (position == nullptr) return push_back(element);
+    T* const before = (position->*Links).prev;
+    element.*Links = {position, before};
+    (before != nullptr ? (before->*Links).next : first_) = &element;
+    (position->*Links).prev = &element;
+  }
   void remove(T& element) {
     const list_links<T> links = element.*Links;
     (links.prev != nullptr ? (links.prev->*Links).next : first_) = links.next;

@@ -39,10 +39,28 @@ class peer {
   bool any_ = false;
 };
 
-/// The result of `recv`: the source of the message and its number of elements.
+/// The type of `any_tag`. With this tag, `recv` and `probe` accept a message with any tag.
+struct any_tag_t {};
+inline constexpr any_tag_t any_tag{};
+
+/// The tag that a receive asks for: a number that is not negative, or `any_tag`.
+class recv_tag {
+ public:
+  constexpr recv_tag(int tag) : value_(tag) {}                  // NOLINT: an implicit conversion
+  constexpr recv_tag(any_tag_t) : value_(-1), is_any_(true) {}  // NOLINT
+  constexpr int value() const { return value_; }
+  constexpr bool is_any() const { return is_any_; }
+
+ private:
+  int value_;
+  bool is_any_ = false;
+};
+
+/// The result of `recv`: the source of the message, its number of elements and its tag.
 struct received {
   int source = -1;
   std::size_t count = 0;
+  int tag = 0;
 };
 
 namespace detail {
@@ -141,6 +159,11 @@ inline constexpr char unaligned_memory[] =
 
 template <class Range>
 inline constexpr bool is_none = std::is_same_v<std::remove_cvref_t<Range>, none_t>;
+
+/// Returns the tag by which other ranks know a receive. A receive from any tag has the tag 0 there.
+inline std::uint64_t recorded_tag(recv_tag tag) {
+  return tag.is_any() ? 0 : static_cast<std::uint64_t>(tag.value());
+}
 
 /// Returns whether the memory of `a` and the memory of `b` overlap but are not identical.
 inline bool overlap_partially(any_buffer a, any_buffer b) {

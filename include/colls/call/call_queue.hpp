@@ -199,6 +199,13 @@ class call_queue : public call_owner {
     return started;
   }
 
+  /// Discards the message that `owned` owns, if there is one, and sets `owned` to null.
+  void discard(unexpected_message*& owned) noexcept {
+    if (owned == nullptr) return;
+    matcher_.discard(owned);
+    wake_driver();
+  }
+
   /// Revokes the communicator: makes all operations on it fail with `reason` on all ranks.
   void revoke(const failure& reason) {
     matcher_.revoke(state_, reason);
@@ -348,6 +355,20 @@ class call_queue : public call_owner {
   bool is_admitting_ = false;
   int running_ = 0;
   std::size_t running_bytes_ = 0;
+};
+
+/// Discards the message that `message` owns, if there is one, at the end of its scope.
+class message_owner {
+ public:
+  message_owner(call_queue& owner, unexpected_message*& message)
+      : owner_(owner), message_(message) {}
+  message_owner(const message_owner&) = delete;
+  message_owner& operator=(const message_owner&) = delete;
+  ~message_owner() { owner_.discard(message_); }
+
+ private:
+  call_queue& owner_;
+  unexpected_message*& message_;
 };
 
 }  // namespace colls::detail

@@ -8,6 +8,7 @@
 #include <colls/base/shared_buffer.hpp>
 #include <colls/call/communicator_core.hpp>
 #include <colls/call/pin_algorithm.hpp>
+#include <colls/call/probed_message.hpp>
 
 #include <memory>
 #include <tuple>
@@ -453,12 +454,29 @@ class communicator {
     return core_->send(input(std::forward<Data>(data), opts), dest, tag, opts);
   }
   /// Receives the next message from rank `source` with tag `tag` into `data`. If `source` is
-  /// `any_source`, the message may come from any rank. The message may be shorter than `data`. The
-  /// result contains the source of the message and the number of its elements. If the message is
-  /// longer than `data`, the operation fails with `errc::truncated`.
+  /// `any_source`, the message may come from any rank, and if `tag` is `any_tag`, it may have any
+  /// tag. The message may be shorter than `data`. The result contains the source of the message,
+  /// the number of its elements and its tag. If the message is longer than `data`, the operation
+  /// fails with `errc::truncated`.
   template <readable_range Data>
-  operation<received> recv(Data&& data, peer source, int tag = 0, const options& opts = {}) {
+  operation<received> recv(Data&& data, peer source, recv_tag tag = 0, const options& opts = {}) {
     return core_->recv(output(std::forward<Data>(data), opts), source, tag, opts);
+  }
+  /// Receives the next message from rank `source` with tag `tag`, whose length this rank does not
+  /// know, into a new vector. If the message is longer than `most` bytes, allocates nothing and
+  /// fails with `errc::truncated`.
+  template <supported_type T>
+  operation<std::vector<T>> recv_vector(peer source, recv_tag tag = 0,
+                                        std::size_t most = default_most, const options& opts = {}) {
+    detail::check_vector_element<T, memory_space>();
+    return core_->template recv_vector<T>(source, tag, nullptr, most, opts);
+  }
+  /// Waits for the next message from rank `source` with tag `tag`, and takes it off the list of
+  /// this rank, so that no receive can match it. The result describes the message and receives it
+  /// (see `probed_message`).
+  operation<probed_message<Transport>> probe(peer source, recv_tag tag = 0,
+                                             const options& opts = {}) {
+    return core_->probe(source, tag, opts);
   }
   /// Sends `out` to rank `dest` and, at the same time, receives a message from rank `source` into
   /// `in`. Both messages have the tag `tag`. The result describes the received message. `in` and

@@ -5,6 +5,7 @@
 // core: the part of a communicator that checks and starts the calls. It also gives each collective
 // a sequence number. The core does not depend on the types of the user's elements and operations.
 
+#include <colls/base/function_ref.hpp>
 #include <colls/base/shared_buffer.hpp>
 #include <colls/call/arguments.hpp>
 #include <colls/call/call_queue.hpp>
@@ -17,6 +18,8 @@ namespace colls {
 
 template <class Transport>
 class communicator;
+template <class Transport>
+class probed_message;
 
 namespace detail {
 
@@ -93,9 +96,26 @@ class core final : public call_queue {
                       const algorithm_info* custom) const;
 
   operation<> send(any_buffer data, int dest, int tag, const options& opts);
-  operation<received> recv(any_buffer data, peer source, int tag, const options& opts);
+  operation<received> recv(any_buffer data, peer source, recv_tag tag, const options& opts);
   operation<received> send_recv(any_buffer outgoing, int dest, any_buffer incoming, peer source,
                                 int tag, const options& opts);
+  operation<probed_message<Transport>> probe(peer source, recv_tag tag, const options& opts);
+  /// Starts a receive of the message that `probed` owns. Sets `probed` to null, unless the call is
+  /// refused.
+  operation<received> recv_probed(unexpected_message*& probed, any_buffer data,
+                                  const options& opts);
+  /// Starts a receive of a message of unknown length into a new vector. A message that is longer
+  /// than `most` bytes fails with `errc::truncated`. If `probed` is not null, receives the message
+  /// that it owns.
+  template <class T>
+  operation<std::vector<T>> recv_vector(peer source, recv_tag tag, unexpected_message** probed,
+                                        std::size_t most, const options& opts);
+  /// Receives the message that `probed` owns, or, if that is null, the next message with the key
+  /// `key`. `resize(count)` provides the buffer for `count` elements of `element_size` bytes. It is
+  /// not called for a message that is longer than `most` bytes.
+  task<received> recv_resized(call_base& owner, message_key key, unexpected_message*& probed,
+                              std::size_t element_size, std::size_t most,
+                              function_ref<any_buffer(std::size_t)> resize);
 
   /// Starts a split, a group or a dup, depending on `coll`. `shape` is a hash of the listed ranks
   /// for a group, and 0 for a split or a dup. It must be equal on all ranks.
@@ -116,6 +136,10 @@ class core final : public call_queue {
   void progress() override;
   void wake_driver() override;
   void call_ended(call_base& ended_call) noexcept override;
+
+  // Checks the source and the tag of a receive, and returns the key of its message.
+  message_key receive_key(checks& check, peer source, recv_tag tag) const;
+  task<probed_message<Transport>> probe_body(call_base& owner, message_key key);
 
   /// Chooses an algorithm for a call of the collective `Coll`, and starts the call. If `check` has
   /// failed or if no algorithm can do the call, returns an operation that has failed.
@@ -225,4 +249,5 @@ void set_device_options(operation_record& record, const options& opts) {
 }  // namespace colls
 
 #include <colls/call/point_to_point.hpp>
+#include <colls/call/probe.hpp>
 #include <colls/call/start_call.hpp>

@@ -4,6 +4,7 @@
 
 // operations: queued_send and receive_operation, which the functions `send` and `recv` of a
 // transport return. A transport that keeps no sends in a queue has a send operation of its own.
+// probe_operation takes a message off the matcher's queues, and probed_receive_operation reads it.
 
 #include <colls/base/buffer.hpp>
 #include <colls/matching/tag_matcher.hpp>
@@ -50,8 +51,10 @@ class queued_send : Outgoing {
 /// A receive operation. `net.start(receive)` starts the operation and returns true if the operation
 /// has completed immediately.
 template <class Transport>
-class receive_operation : posted_receive {
+class receive_operation : protected posted_receive {
  public:
+  using transport_type = Transport;
+
   receive_operation(Transport& net, const message_key& message, mutable_bytes buffer,
                     operation_record& operation)
       : net_(net) {
@@ -86,12 +89,54 @@ class receive_operation : posted_receive {
   std::error_code result() const { return ec; }
   std::size_t count() const { return received; }
   int source_rank() const { return source; }
+  /// Returns the tag of the point-to-point message that has matched.
+  int tag() const { return static_cast<int>(key.sequence); }
   /// Returns true if no message has matched this receive and this rank has sent no CTS (clear to
   /// send) for this receive.
   bool untouched() const { return queued && !cleared; }
 
- private:
+ protected:
   Transport& net_;
+};
+
+/// An operation that waits for a point-to-point message with the key `message` and takes it off the
+/// queues of the matcher, so that no receive can match it.
+template <class Transport>
+class probe_operation : public receive_operation<Transport> {
+ public:
+  probe_operation(Transport& net, const message_key& message, operation_record& operation)
+      : receive_operation<Transport>(net, message, {}, operation) {
+    this->is_probe = true;
+  }
+  probe_operation(const probe_operation&) = delete;
+  probe_operation& operator=(const probe_operation&) = delete;
+  ~probe_operation() { this->net_.matching().discard(this->taken); }
+
+  bool start(completion& waiter) {
+    if (!this->record->communicator->failed() && this->net_.matching().match_probe(*this))
+      return true;
+    return receive_operation<Transport>::start(waiter);
+  }
+  /// Makes `owner` the pointer that owns the message. It is null if the sender has cancelled the
+  /// message since the probe matched it.
+  void move_message_to(unexpected_message*& owner) noexcept {
+    match_queues::move_ownership(this->taken, owner);
+  }
+};
+
+/// A receive of the message that `probed` owns. Sets `probed` to null.
+template <class Transport>
+class probed_receive_operation : public receive_operation<Transport> {
+ public:
+  probed_receive_operation(Transport& net, unexpected_message*& probed, mutable_bytes buffer,
+                           operation_record& operation)
+      : receive_operation<Transport>(net, probed->key, buffer, operation) {
+    this->takes_probed = true;
+    match_queues::move_ownership(probed, this->taken);
+  }
+  probed_receive_operation(const probed_receive_operation&) = delete;
+  probed_receive_operation& operator=(const probed_receive_operation&) = delete;
+  ~probed_receive_operation() { this->net_.matching().discard(this->taken); }
 };
 
 }  // namespace colls

@@ -2,12 +2,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// posted_receive: a receive that waits for its message. unexpected_message: a message that arrived
-// before its receive was posted.
+// posted_receive: a receive or a probe that waits for its message. unexpected_message: a message
+// that arrived before its receive was posted.
 //
 // A long message is first announced by an RTS (request to send), and the receiver answers with a
 // CTS (clear to send).
 
+#include <colls/base/intrusive_list.hpp>
 #include <colls/base/key_table.hpp>
 #include <colls/matching/operation_record.hpp>
 
@@ -16,6 +17,7 @@
 namespace colls {
 
 struct posted_receive;
+struct unexpected_message;
 
 /// The interface of an object that writes the payload of a message into a posted receive. Such an
 /// object belongs to a transport.
@@ -35,8 +37,12 @@ using fold_function = void (*)(void* fold_context, std::size_t offset, const std
 
 /// A posted receive. The receive is queued until a message matches it. While the payload of a long
 /// message arrives, `writer` points to the object that writes the payload into the receive.
+///
+/// A probe is a receive that only takes a message off the queues: the message then belongs to
+/// `taken`, and a second receive can read it.
 struct posted_receive : key_table_node {
   static constexpr std::int32_t any_source = -1;
+  static constexpr std::uint64_t any_tag = UINT64_MAX;  // in place of the tag in a key
 
   std::byte* data = nullptr;
   std::size_t size = 0;
@@ -60,6 +66,11 @@ struct posted_receive : key_table_node {
   /// transport sets this number for point-to-point receives only.
   std::uint64_t number = 0;
   bool was_any_source = false;  // the receive is cleared and was posted for any source
+  bool was_any_tag = false;     // a message has matched the receive, which was posted for any tag
+  bool is_probe = false;
+  bool takes_probed = false;  // the receive reads the message `taken`, which a probe has matched
+  unexpected_message* taken = nullptr;
+  list_links<posted_receive> any_tag_links;  // of the list of receives from any tag
 
   bool busy() const { return queued || writer != nullptr; }
 
@@ -95,9 +106,19 @@ struct unexpected_message : key_table_node {
   std::size_t size = 0;
   std::uint64_t hash = 0;
   bool buffered = false;  // set by the transport: the bytes were copied, so the send has completed
+  /// The links of the list of point-to-point messages in the order of their arrival, or, while a
+  /// probe owns the message, of the list of owned messages.
+  list_links<unexpected_message> links;
+  /// The address of the only pointer to a message that a probe has taken off the queues. Null while
+  /// the message is in the queues.
+  unexpected_message** owner = nullptr;
+
   /// Gives this object back to its transport. The matcher calls this function if no receive will
   /// take the message.
   virtual void drop() = 0;
+  /// Does the same for a point-to-point message that its receiver does not want. If its send has
+  /// not completed, the send completes with `errc::cancelled`.
+  virtual void discard() noexcept = 0;
 
  protected:
   ~unexpected_message() = default;

@@ -56,7 +56,7 @@ struct state_report {
   /// Returns whether the count and the operations of a received report are in range.
   bool is_plausible() const {
     const auto in_range = [](const rank_state& state) {
-      return state.operation <= collective::attach;
+      return state.operation <= collective::probe;
     };
     return count <= max_others && in_range(self) && std::all_of(others, others + count, in_range);
   }

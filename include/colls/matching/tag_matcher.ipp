@@ -445,9 +445,9 @@ inline void add_position(line& text, const communicator_state& comm,
   const rank_state& state = late.known;
   const bool silent = stragglers::is_silent(late, now);
   if (!silent && state.operation != collective::none) {
-    const bool is_message = state.operation == collective::send ||
-                            state.operation == collective::recv ||
-                            state.operation == collective::send_recv;
+    const bool is_message =
+        state.operation == collective::send || state.operation == collective::recv ||
+        state.operation == collective::probe || state.operation == collective::send_recv;
     const auto number = static_cast<unsigned long long>(state.sequence);
     if (is_message) {
       text.add("; it is at %s with tag %llu", name(state.operation), number);

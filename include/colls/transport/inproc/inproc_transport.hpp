@@ -81,6 +81,10 @@ class inproc_transport final : failure_hooks {
       net_.remove_waiting(*this);
       net_.finish(*this, make_error_code(errc::closed));
     }
+    void discard() noexcept override {
+      net_.remove_waiting(*this);
+      net_.finish(*this, make_error_code(errc::cancelled));
+    }
 
     inproc_transport& net_;
     operation_record& record_;
@@ -119,6 +123,7 @@ class inproc_transport final : failure_hooks {
       sender->matcher_.release_scratch(copy);
     }
     void drop() override { delete this; }
+    void discard() noexcept override { delete this; }
   };
 
   inline bool start(send_operation& send);

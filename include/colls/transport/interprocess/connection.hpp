@@ -361,6 +361,18 @@ inline void unexpected_frame::drop() {
   free(this);
 }
 
+inline void unexpected_frame::discard() noexcept {
+  connection& from = *conn;
+  try {
+    if (!buffered)
+      from.control(make_header(interprocess::kind::cts, key, number, hash, flag::discarded));
+    drop();
+    from.flush();
+  } catch (const std::bad_alloc&) {
+    from.abort();
+  }
+}
+
 }  // namespace colls::interprocess
 
 #ifndef COLLS_SEPARATE_COMPILATION

@@ -187,10 +187,12 @@ class eager_rendezvous {
     if (!message.buffered) {
       connection& conn = *message.conn;
       const std::uint64_t number = message.number;
+      const message_key key = message.key;
       unexpected_frame::free(&message);
+      receive.number = number;
       if (ec) return reject(receive, ec, &conn);
       matcher_.enqueue(receive);
-      clear_to_send(conn, receive, number);
+      clear_to_send(conn, receive, key);
       return false;
     }
     if (ec) {
@@ -226,11 +228,10 @@ class eager_rendezvous {
   // stored here, discards it and sends a confirmation. If this rank has already answered that RTS
   // with a CTS, the message will not arrive. In that case, lets the receive match another message.
   void receive_cancel(connection& conn, const message_key& key, std::uint64_t number);
-  void clear_to_send(connection& conn, posted_receive& receive, std::uint64_t number) {
-    if (receive.key.is_point_to_point()) {
-      matcher_.set_cleared(receive, conn.peer());
-      receive.number = number;
-    }
+  // Answers an RTS with the key `key`. If it is the RTS of a point-to-point message, `number` of
+  // the receive is the number of this RTS.
+  void clear_to_send(connection& conn, posted_receive& receive, const message_key& key) {
+    if (key.is_point_to_point()) matcher_.set_cleared(receive, key);
     send_cts(conn, receive);
   }
 
@@ -241,7 +242,8 @@ class eager_rendezvous {
   }
   void send_cts(connection& conn, posted_receive& receive, std::uint8_t flags = 0) {
     receive.cleared = true;
-    conn.control(make_header(kind::cts, receive.key, receive.size, receive.record->hash, flags));
+    const std::uint64_t length = receive.key.is_point_to_point() ? receive.number : receive.size;
+    conn.control(make_header(kind::cts, receive.key, length, receive.record->hash, flags));
     conn.flush();
   }
   // Stores an unexpected message, that is, a message or an RTS that arrived before its receive was

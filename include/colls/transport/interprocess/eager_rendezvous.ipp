@@ -33,10 +33,12 @@ COLLS_ONCE void eager_rendezvous::receive_rts(connection& conn, const header& fr
     const auto size = static_cast<std::size_t>(frame.length);
     if (const std::error_code ec = matcher_.check(*receive, key.peer, size, frame.hash)) {
       if (!receive->queued) return;  // `check` revoked the communicator and completed the receive
-      matcher_.dequeue(*receive);
+      matcher_.take(*receive, key);
+      receive->number = number;
       reject_and_finish(*receive, ec, &conn);
     } else if (!receive->cleared) {
-      clear_to_send(conn, *receive, number);
+      receive->number = number;
+      clear_to_send(conn, *receive, key);
     }
     return;
   }
@@ -56,7 +58,7 @@ COLLS_ONCE void eager_rendezvous::receive_cts(connection& conn, const header& fr
     return advance(conn, key);
   }
   if (!matcher_.inspect(key, frame.hash)) return;
-  posted_send* const send = conn.flow.pending_sends(key).take(key);
+  posted_send* const send = conn.flow.take_pending(key, frame.length);
   if (send == nullptr) {
     const communicator_state* const comm = matcher_.find(key.communicator);
     const bool is_early = !key.is_point_to_point() && (comm == nullptr || !comm->failed());
@@ -73,8 +75,9 @@ COLLS_ONCE void eager_rendezvous::receive_cts(connection& conn, const header& fr
     return;
   }
   send->awaits_cts = false;
-  if ((frame.flags & flag::truncated) != 0) {
-    send->finish();
+  if ((frame.flags & (flag::truncated | flag::discarded)) != 0) {
+    const bool is_discarded = (frame.flags & flag::discarded) != 0;
+    send->finish(is_discarded ? make_error_code(errc::cancelled) : std::error_code());
     return advance(conn, key);
   }
   send->frame.flags = flag::cleared;
@@ -149,6 +152,11 @@ COLLS_ONCE void eager_rendezvous::receive_cancel(connection& conn, const message
   }
   posted_receive* const receive = matcher_.find_cleared(key, number);
   if (receive == nullptr) return;
+  if (receive->takes_probed) {
+    matcher_.dequeue(*receive);
+    receive->finish(make_error_code(errc::cancelled));
+    return;
+  }
   matcher_.unset_cleared(*receive);
   unexpected_message* const next = matcher_.rematch(*receive);
   if (next != nullptr && take(*receive, static_cast<unexpected_frame&>(*next))) {

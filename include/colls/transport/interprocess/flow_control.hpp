@@ -42,7 +42,8 @@ inline constexpr std::size_t max_stored_cts = std::size_t{1} << 20;
 
 /// The flow control of one connection. This class stores the credit in both directions, the sends
 /// that wait for a CTS (clear to send), and the CTS that arrived before their sends were posted. An
-/// arriving CTS belongs to the oldest waiting send with the same key.
+/// arriving CTS belongs to the oldest waiting send with the same key, or, if it is of a
+/// point-to-point message, to the send whose RTS has the number in the CTS.
 class flow_control {
  public:
   key_table<posted_send> collective_sends;  // sends of collectives that wait for a CTS
@@ -67,6 +68,15 @@ class flow_control {
 
   key_table<posted_send>& pending_sends(const message_key& key) {
     return key.is_point_to_point() ? announced_sends : collective_sends;
+  }
+  /// Finds the send that a CTS permits, removes it from the waiting sends and returns it. `number`
+  /// is the number of the RTS of a point-to-point message. Returns null if there is no such send.
+  posted_send* take_pending(const message_key& key, std::uint64_t number) {
+    if (!key.is_point_to_point()) return collective_sends.take(key);
+    const auto has_number = [&](const posted_send& send) { return send.number == number; };
+    posted_send* const send = announced_sends.find_if(key, has_number);
+    if (send != nullptr) announced_sends.remove(*send);
+    return send;
   }
   bool any_pending() const { return !collective_sends.empty() || !announced_sends.empty(); }
 

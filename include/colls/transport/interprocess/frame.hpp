@@ -29,7 +29,8 @@ static_assert(std::endian::native == std::endian::little, "frames are little-end
 /// The kind of a frame. The values are part of the wire format.
 enum class kind : std::uint8_t {
   data = 1,     // an eager message, the payload that answers a CTS, or, with `flag::rts`, an RTS
-  cts,          // permits one message of this key, or, with `flag::credit`, only returns credit
+  cts,          // permits one message of this key, or, with `flag::credit`, only returns credit;
+                // `length` is the number of the RTS if the message is point to point
   announce,     // says that an operation of the sender has waited long; carries a state_report
   revoke,       // revokes the communicator; carries the failure
   goodbye,      // the last frame of a sender that leaves the world
@@ -65,6 +66,9 @@ inline constexpr std::uint8_t cma = 32;
 /// point-to-point RTS of a connection are numbered from 1. In both frames, the field `length` holds
 /// the number of the earlier RTS instead of a length.
 inline constexpr std::uint8_t cancel = 64;
+/// Marks a frame of `kind::cts` as a rejection: the receiver has discarded the point-to-point
+/// message that the RTS announced. The send of that message fails with `errc::cancelled`.
+inline constexpr std::uint8_t discarded = 128;
 }  // namespace flag
 
 struct header {
@@ -116,13 +120,18 @@ inline constexpr std::size_t max_control_bytes = std::max(sizeof(failure), sizeo
 /// The maximum size of a message in bytes. No process can address more bytes.
 inline constexpr std::uint64_t max_message_bytes = std::uint64_t{1} << 57;
 
+/// The largest tag of a point-to-point message.
+inline constexpr std::uint64_t max_tag = INT32_MAX;
+
 /// Returns whether a rank of colls could have sent this header. The receiver of a frame calls this
 /// function before it relies on the length in the header to read the payload or to allocate memory.
 inline bool is_plausible(const header& frame) {
   switch (frame.kind) {
     case kind::data:
-    case kind::cts:
-      return frame.length <= max_message_bytes;
+    case kind::cts: {
+      const bool is_p2p = frame.lane == message_key::point_to_point;
+      return frame.length <= max_message_bytes && (!is_p2p || frame.sequence <= max_tag);
+    }
     case kind::announce:
     case kind::report:
       return frame.length == sizeof(state_report);

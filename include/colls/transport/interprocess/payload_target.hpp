@@ -26,6 +26,7 @@ struct unexpected_frame final : unexpected_message {
   std::uint64_t number = 0;  // the number of a point-to-point RTS, counted per connection from 1
   std::byte* bytes() { return reinterpret_cast<std::byte*>(this + 1); }
   void drop() override;
+  void discard() noexcept override;
 
   static unexpected_frame* make(std::size_t size) {
     void* const memory = detail::this_thread_frames().allocate(sizeof(unexpected_frame) + size);

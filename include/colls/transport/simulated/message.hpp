@@ -77,6 +77,7 @@ struct message final : unexpected_message {
 
   /// Discards this message. Called when no receive will ever take it.
   void drop() override;
+  void discard() noexcept override;
 };
 
 /// A message that carries no user data.

@@ -237,14 +237,15 @@ inline bool simulated_transport::send_cts(posted_receive& receive, message& msg)
   outgoing* const send = msg.send;
   simulated_transport& peer = *msg.sender;
   receive.ec = matcher_.check(receive, msg.key.peer, msg.size, msg.hash);
+  const message_key key = msg.key;
   send->msg = nullptr;
   world_.release(msg);
   if (!receive.ec) {
-    matcher_.set_cleared(receive, peer.rank());
+    matcher_.set_cleared(receive, key);
     if (world_.try_pass(rank(), peer.rank())) peer.handle_cts(*send);
     return false;
   }
-  matcher_.dequeue(receive);
+  matcher_.take(receive, key);
   // The receive has failed, so the peer does not transmit the message. Only the receive reports an
   // error. The send completes without one.
   peer.waiting_sends_.remove(*send);
@@ -563,5 +564,22 @@ inline void simulated_transport::sweep() {
 }
 
 inline void simulated::message::drop() { sender->world_.release(*this); }
+
+// Completes the send of an RTS that the receiver has discarded.
+inline void simulated_transport::handle_discard(outgoing& send) {
+  waiting_sends_.remove(send);
+  send.finish(make_error_code(errc::cancelled));
+  world_.push(world_.now_, simulated_world::event::kind::run, rank(), nullptr);
+}
+
+inline void simulated::message::discard() noexcept {
+  outgoing* const waiting = is_rts ? send : nullptr;
+  simulated_transport& origin = *sender;
+  const std::int32_t receiver = dest;
+  drop();
+  if (waiting == nullptr) return;
+  waiting->msg = nullptr;
+  if (origin.world_.try_pass(receiver, origin.rank())) origin.handle_discard(*waiting);
+}
 
 }  // namespace colls

@@ -79,6 +79,7 @@ class simulated_transport final : failure_hooks, payload_writer {
   inline void copy_payload(message& msg);
   inline void withdraw(outgoing& send);
   inline void handle_cts(outgoing& send);
+  inline void handle_discard(outgoing& send);
   inline void repeat_rts(outgoing& send);
   inline void clear_waiting_send(posted_receive& receive);
   inline bool send_cts(posted_receive& receive, message& msg);

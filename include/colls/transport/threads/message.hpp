@@ -77,6 +77,10 @@ struct message final : unexpected_message, inbox_entry {
     const bool open = std::exchange(matcher, nullptr)->find(key.communicator) != nullptr;
     reject(make_error_code(open ? errc::mismatch : errc::closed));
   }
+  void discard() noexcept override {
+    matcher = nullptr;
+    reject(make_error_code(errc::cancelled));
+  }
 
  private:
   bool swap(stage before, stage after) noexcept {

@@ -285,6 +285,7 @@ class thread_transport final : failure_hooks {
     // the communicator fails, because the reason of that failure names both calls. If the
     // communicator has already failed, the send completes now.
     communicator_state& communicator = *send->record_.communicator;
+    if (result == errc::cancelled && send->waiting_) return finish(*send, result);
     if (result == errc::closed) matcher_.peer_left(send->key_.peer, send->record_);
     if (send->waiting_ && communicator.failed()) finish(*send, communicator.reason().code);
   }
@@ -297,7 +298,11 @@ class thread_transport final : failure_hooks {
       if (arrived == nullptr) break;
       auto& msg = static_cast<message&>(*arrived);
       msg.matcher = nullptr;
-      if (!msg.claim()) continue;
+      if (!msg.claim()) {
+        if (!receive.takes_probed) continue;
+        receive.ec = errc::cancelled;
+        return true;
+      }
       if (!deliver(receive, msg)) return false;
       receive.record->bytes += receive.received;
       return true;
@@ -335,7 +340,7 @@ class thread_transport final : failure_hooks {
     record_collective(msg.key, msg.hash);
     if (posted_receive* const receive = matcher_.peek(msg.key)) {
       if (!msg.claim()) return;
-      matcher_.dequeue(*receive);
+      matcher_.take(*receive, msg.key);
       if (deliver(*receive, msg)) receive->finish(receive->ec);
       return;
     }

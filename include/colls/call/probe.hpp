@@ -1,0 +1,163 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// probe: starts the probes of the user, and the receives of messages whose length this rank does
+// not know, which begin with a probe.
+
+#include <colls/call/communicator_core.hpp>
+#include <colls/call/point_to_point_body.hpp>
+#include <colls/channel/operations.hpp>
+
+namespace colls::detail {
+
+/// Satisfied by transports whose receives are a `receive_operation`, which can probe.
+template <class Transport>
+concept probing_transport = requires {
+  typename Transport::recv_operation::transport_type;
+  requires std::is_same_v<receive_operation<typename Transport::recv_operation::transport_type>,
+                          typename Transport::recv_operation>;
+};
+
+/// The coroutines that do the work of these calls.
+template <probing_transport Transport>
+struct probe_calls {
+  using base = point_to_point_body<Transport>;
+  using receiver = typename Transport::recv_operation::transport_type;
+
+  /// Waits until a message with the key `key` has come, and makes `message` its owner.
+  static task<> probe(receiver& net, call_base& owner, message_key key,
+                      unexpected_message*& message) {
+    while (message == nullptr) {
+      probe_operation<receiver> transfer(net, key, owner);
+      base::set_transfer(owner, transfer);
+      co_await typename base::template end_of<probe_operation<receiver>>{&transfer};
+      unwrap(transfer.result());
+      transfer.move_message_to(message);
+    }
+  }
+  static task<received> recv_probed(receiver& net, call_base& owner, unexpected_message*& message,
+                                    mutable_bytes buffer, std::size_t element_size) {
+    probed_receive_operation<receiver> transfer(net, message, buffer, owner);
+    base::set_transfer(owner, transfer);
+    co_await typename base::template end_of<probed_receive_operation<receiver>>{&transfer};
+    co_return base::received_message(transfer, owner, buffer, element_size);
+  }
+  /// See `core::recv_resized`. A message that is too long, or whose size is not a multiple of
+  /// `element_size`, is received into an empty buffer: its send completes.
+  static task<received> recv_resized(receiver& net, call_base& owner, message_key key,
+                                     unexpected_message*& message, std::size_t element_size,
+                                     std::size_t most,
+                                     function_ref<any_buffer(std::size_t)> resize) {
+    auto probing = probe(net, owner, key, message);
+    co_await probing;
+    failure reason;
+    reason.culprit = message->key.peer;
+    const std::size_t size = message->size;
+    const auto tag = static_cast<int>(message->key.sequence);
+    if (size > most) {
+      reason.code = errc::truncated;
+      reason.set_detail("the message with tag %d has %zu bytes, this receive takes at most %zu",
+                        tag, size, most);
+    } else if (size % element_size != 0) {
+      reason.code = errc::mismatch;
+      reason.set_detail("a message of %zu bytes with tag %d came for elements of %zu bytes", size,
+                        tag, element_size);
+    }
+    const bool fits = reason.code == errc{};
+    const mutable_bytes buffer = fits ? bytes(resize(size / element_size)) : mutable_bytes();
+    probed_receive_operation<receiver> transfer(net, message, buffer, owner);
+    base::set_transfer(owner, transfer);
+    co_await typename base::template end_of<probed_receive_operation<receiver>>{&transfer};
+    if (!fits) throw error(reason);
+    co_return base::received_message(transfer, owner, buffer, element_size);
+  }
+};
+
+template <class Transport>
+operation<probed_message<Transport>> core<Transport>::probe(peer source, recv_tag tag,
+                                                            const options& opts) {
+  auto* const new_call = make<call<probed_message<Transport>>>(collective::probe);
+  checks check(collective::probe);
+  const message_key key = receive_key(check, source, tag);
+  check.require(probing_transport<Transport>, "the transport of this communicator cannot probe");
+  if (check.failed()) return refuse(new_call, check.reason());
+  return begin_point_to_point(new_call, recorded_tag(tag), opts,
+                              [&](call_base& call) { return probe_body(call, key); });
+}
+
+template <class Transport>
+task<probed_message<Transport>> core<Transport>::probe_body(call_base& owner, message_key key) {
+  unexpected_message* message = nullptr;
+  const message_owner discards(*this, message);
+  if constexpr (probing_transport<Transport>) {
+    auto probing = probe_calls<Transport>::probe(net(), owner, key, message);
+    co_await probing;
+  }
+  co_return probed_message<Transport>(*this, message);
+}
+
+template <class Transport>
+operation<received> core<Transport>::recv_probed(unexpected_message*& probed, any_buffer data,
+                                                 const options& opts) {
+  auto* const new_call = make<call<received>>(collective::recv);
+  checks check(collective::recv);
+  check.check_size(data);
+  if (check.failed()) return refuse(new_call, check.reason());
+  const auto body = [&](call_base& call) {
+    if constexpr (probing_transport<Transport>) {
+      return probe_calls<Transport>::recv_probed(net(), call, probed, bytes(data),
+                                                 data.element_size());
+    } else {
+      return (void)call, task<received>();
+    }
+  };
+  return begin_point_to_point(new_call, probed->key.sequence, opts, body);
+}
+
+template <class Transport>
+task<received> core<Transport>::recv_resized(call_base& owner, message_key key,
+                                             unexpected_message*& probed, std::size_t element_size,
+                                             std::size_t most,
+                                             function_ref<any_buffer(std::size_t)> resize) {
+  if constexpr (probing_transport<Transport>) {
+    return probe_calls<Transport>::recv_resized(net(), owner, key, probed, element_size, most,
+                                                resize);
+  } else {
+    throw error(errc::invalid_argument, "the transport of this communicator cannot probe");
+  }
+}
+
+/// Receives a message into a new vector. If `probed` is not null, receives the message that it
+/// owns.
+template <class T, class Transport>
+task<std::vector<T>> recv_vector_body(core<Transport>& comm, call_base& owner, message_key key,
+                                      unexpected_message** probed, std::size_t most) {
+  unexpected_message* message = nullptr;
+  const message_owner discards(comm, message);
+  if (probed != nullptr) match_queues::move_ownership(*probed, message);
+  std::vector<T> values;
+  const auto resize = [&](std::size_t count) {
+    values.resize(count);
+    return any_buffer(values.data(), count, sizeof(T));
+  };
+  auto receiving = comm.recv_resized(owner, key, message, sizeof(T), most, resize);
+  co_await receiving;
+  co_return values;
+}
+
+template <class Transport>
+template <class T>
+operation<std::vector<T>> core<Transport>::recv_vector(peer source, recv_tag tag,
+                                                       unexpected_message** probed,
+                                                       std::size_t most, const options& opts) {
+  auto* const new_call = make<call<std::vector<T>>>(collective::recv);
+  checks check(collective::recv);
+  const message_key key = receive_key(check, source, tag);
+  if (check.failed()) return refuse(new_call, check.reason());
+  return begin_point_to_point(new_call, recorded_tag(tag), opts, [&](call_base& call) {
+    return recv_vector_body<T>(*this, call, key, probed, most);
+  });
+}
+
+}  // namespace colls::detail
