@@ -261,14 +261,14 @@ TEST_CASE("proofs, and the secret that ranks of one host share") {
   CHECK(hex(detail::make_proof(the_secret(), detail::role::connects, connecting, accepting)) ==
         "4a3076d0ad01a508927a8e1f2206f58faa18b04e47bc85fb957848f6951190da");
   CHECK(hex(detail::make_proof(the_secret(), detail::role::accepts, connecting, accepting)) ==
-        "a63ef73fce723139577265e777ab8fd8885840daaf17964843d05c25c757420a");
+        "c528d944338947a9f781426f28e7dc85c61b7b98e7faf049734de9874d8b3f45");
   CHECK(hex(detail::hash_of("a job")) == "cec0dd209335167a");
   CHECK(hex(detail::write_local_secret(secret::drawn(std::string(secret::drawn_size, 'k')))) ==
-        "636f6c6c736b6579050001(5)"
+        "636f6c6c736b6579060001(5)"
         "6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b"
         "6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b");
-  CHECK(hex(detail::write_local_secret(the_secret())) == "636f6c6c736b6579050002(69)");
-  CHECK(hex(detail::write_local_secret(secret("", true))) == "636f6c6c736b6579050003(69)");
+  CHECK(hex(detail::write_local_secret(the_secret())) == "636f6c6c736b6579060002(69)");
+  CHECK(hex(detail::write_local_secret(secret("", true))) == "636f6c6c736b6579060003(69)");
 }
 
 TEST_CASE("verdicts") {
@@ -339,7 +339,7 @@ TEST_CASE("what ranks publish about themselves") {
   head.started = 78;
   head.process_space = 79;
   std::snprintf(head.boot, sizeof head.boot, "boot");
-  CHECK(hex(head) == "434f4c4c5346530a05(23)4d(7)4e(7)4f(7)626f6f74(108)");
+  CHECK(hex(head) == "434f4c4c5346530a06(23)4d(7)4e(7)4f(7)626f6f74(108)");
   world_info all;
   all.node_of = {0, 0, 1};
   all.machine_of = {0, 1};
