@@ -39,18 +39,20 @@ FLOORS = {
     "transport/simulated": ("base os coroutine matching channel", []),
     "transport/interprocess": ("base os coroutine driver matching channel bootstrap", ["boost"]),
     "cuda": (f"{LOW} algorithm call", ["cuda"]),
+    "objects": ("base coroutine matching call", ["cereal"]),
     "ddp": ("base reduction os coroutine driver channel call", ["boost"]),
 }
 # The top: headers that users include. No header in a folder includes them. source/ has the parts of source.hpp.
 MODELS = "transport/inproc transport/threads transport/simulated"
 TOP = {
-    "all": ("version communicator error half op sync_wait task when_any inproc threads simulated colls",
+    "all": ("version communicator error half op sync_wait task when_any grid inproc threads simulated colls",
             f"base coroutine matching channel selection call {MODELS} top:all", []),
     "world": ("config interprocess transport world asio join run source source/base source/inproc source/threads"
               " source/interprocess source/interprocess_transport source/joining",
               f"base reduction os coroutine driver matching channel selection call bootstrap {MODELS}"
               " transport/interprocess top:all top:world", ["boost"]),
     "torch": ("torch_checkpoint torch", "base coroutine selection call ddp top:all top:world top:torch", ["torch"]),
+    "objects": ("objects", "base coroutine matching call objects top:all", ["cereal"]),
     "format": ("format", "base coroutine selection call top:all", ["fmt"]),
 }
 
@@ -60,6 +62,8 @@ HALVES = {
     "call/start_call": "call/communicator_core",
     "call/point_to_point": "call/communicator_core",
     "call/probe": "call/communicator_core",
+    "call/batch": "call/communicator_core",
+    "call/neighbours": "call/communicator_core",
     "transport/simulated/fault_injection": "transport/simulated/simulated_transport",
     "transport/simulated/rank": "transport/simulated/simulated_transport",
     "transport/simulated/world": "transport/simulated/simulated_transport",
@@ -76,6 +80,7 @@ NOT_OF_THE_SYSTEM = {"sanitizer/asan_interface.h"}
 
 THIRD_PARTIES = {
     "boost": r"boost/",
+    "cereal": r"cereal/",
     "fmt": r"fmt/",
     "openssl": r"openssl/",
     "cuda": r"cuda|cub/|thrust/|nvtx|nccl",

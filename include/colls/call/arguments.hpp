@@ -240,6 +240,10 @@ class checks {
   std::optional<failure> failure_;  // takes half a kilobyte, uninitialized in valid calls
 };
 
+inline void check_peer(checks& check, int peer, int ranks) {
+  check.require(peer >= 0 && peer < ranks, "rank %d is not in 0..%d", peer, ranks - 1);
+}
+
 }  // namespace detail
 
 }  // namespace colls

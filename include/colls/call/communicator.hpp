@@ -462,6 +462,16 @@ class communicator {
   operation<received> recv(Data&& data, peer source, recv_tag tag = 0, const options& opts = {}) {
     return core_->recv(output(std::forward<Data>(data), opts), source, tag, opts);
   }
+  /// Starts all sends and receives of the list `transfers`, in this order, as one operation, which
+  /// ends when all of them have ended. If any of them has an invalid argument, starts none. The
+  /// result has an entry for each transfer: for a receive what `recv` gives, for a send nothing of
+  /// use. If transfers fail, throws one of their errors.
+  operation<std::vector<received>> batch(std::span<const transfer> transfers,
+                                         const options& opts = {}) {
+    static_assert(std::is_same_v<memory_space, host_memory>,
+                  "colls: a batch moves host memory, and this communicator moves device memory");
+    return core_->batch(transfers, opts);
+  }
   /// Receives the next message from rank `source` with tag `tag`, whose length this rank does not
   /// know, into a new vector. If the message is longer than `most` bytes, allocates nothing and
   /// fails with `errc::truncated`.
@@ -571,6 +581,9 @@ class communicator {
   /// not given, the limit is the timeout of the world, or one second if the communicator has
   /// failed.
   operation<> close(time_span deadline = {});
+
+  /// Returns the implementation of the communicator. Meant for headers that add calls.
+  detail::core<Transport>& underlying_core() const { return *core_.operator->(); }
 
   // ---- for `sync_wait(comm, task)`
 

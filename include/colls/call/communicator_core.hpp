@@ -13,6 +13,7 @@
 #include <colls/reduction/erased_reduction.hpp>
 
 #include <memory>
+#include <span>
 
 namespace colls {
 
@@ -20,6 +21,8 @@ template <class Transport>
 class communicator;
 template <class Transport>
 class probed_message;
+class transfer;
+struct neighbour_graph;
 
 namespace detail {
 
@@ -91,19 +94,29 @@ class core final : public call_queue {
   operation<> all_to_all(std::uint32_t type, any_buffer in, any_buffer out, offsets sends,
                          offsets receives, const options& opts);
 
+  /// Starts an all_gather or an all_to_all between neighbours.
+  operation<> exchange_with_neighbours(collective coll, std::uint32_t type, any_buffer in,
+                                       any_buffer out, neighbour_graph graph, const options& opts);
+
   operation<> measure(const options& opts);
   explanation explain(collective coll, std::uint64_t bytes, const options& opts,
                       const algorithm_info* custom) const;
 
   operation<> send(any_buffer data, int dest, int tag, const options& opts);
+  /// Starts a send of bytes that the call owns.
+  operation<> send_bytes(std::vector<std::byte> data, int dest, int tag, const options& opts);
   operation<received> recv(any_buffer data, peer source, recv_tag tag, const options& opts);
   operation<received> send_recv(any_buffer outgoing, int dest, any_buffer incoming, peer source,
                                 int tag, const options& opts);
+  operation<std::vector<received>> batch(std::span<const transfer> transfers, const options& opts);
   operation<probed_message<Transport>> probe(peer source, recv_tag tag, const options& opts);
   /// Starts a receive of the message that `probed` owns. Sets `probed` to null, unless the call is
   /// refused.
   operation<received> recv_probed(unexpected_message*& probed, any_buffer data,
                                   const options& opts);
+  /// Starts a receive whose body is the task `body(call, key)`.
+  template <class Value, class Body>
+  operation<Value> receive(peer source, recv_tag tag, const options& opts, const Body& body);
   /// Starts a receive of a message of unknown length into a new vector. A message that is longer
   /// than `most` bytes fails with `errc::truncated`. If `probed` is not null, receives the message
   /// that it owns.
@@ -137,6 +150,8 @@ class core final : public call_queue {
   void wake_driver() override;
   void call_ended(call_base& ended_call) noexcept override;
 
+  // Checks the destination and the tag of a send, and returns the key of its message.
+  message_key send_key(checks& check, int dest, int tag) const;
   // Checks the source and the tag of a receive, and returns the key of its message.
   message_key receive_key(checks& check, peer source, recv_tag tag) const;
   task<probed_message<Transport>> probe_body(call_base& owner, message_key key);
@@ -248,6 +263,8 @@ void set_device_options(operation_record& record, const options& opts) {
 
 }  // namespace colls
 
+#include <colls/call/batch.hpp>
+#include <colls/call/neighbours.hpp>
 #include <colls/call/point_to_point.hpp>
 #include <colls/call/probe.hpp>
 #include <colls/call/start_call.hpp>

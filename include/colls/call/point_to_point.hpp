@@ -9,22 +9,43 @@
 
 namespace colls::detail {
 
-inline void check_peer(checks& check, int peer, int ranks) {
-  check.require(peer >= 0 && peer < ranks, "rank %d is not in 0..%d", peer, ranks - 1);
+template <class Transport>
+message_key core<Transport>::send_key(checks& check, int dest, int tag) const {
+  check_peer(check, dest, state().size());
+  check.require(tag >= 0, "tag %d is negative", tag);
+  if (check.failed()) return {};
+  return {state().world_rank(dest), state().id(), static_cast<std::uint64_t>(tag),
+          message_key::point_to_point};
 }
 
 template <class Transport>
 operation<> core<Transport>::send(any_buffer data, int dest, int tag, const options& opts) {
   auto* const new_call = make(collective::send);
   checks check(collective::send);
-  check_peer(check, dest, state().size());
-  check.require(tag >= 0, "tag %d is negative", tag).check_size(data);
+  const message_key key = send_key(check, dest, tag);
+  check.check_size(data);
   if (check.failed()) return refuse(new_call, check.reason());
-  const message_key key{state().world_rank(dest), state().id(), static_cast<std::uint64_t>(tag),
-                        message_key::point_to_point};
   return begin_point_to_point(new_call, key.sequence, opts, [&](call_base& call) {
     set_device_options<Transport>(call, opts);
     return point_to_point_body<Transport>::send(net(), call, key, bytes(data));
+  });
+}
+
+template <class Transport>
+task<> send_owned(Transport& net, call_base& owner, message_key key, std::vector<std::byte> data) {
+  auto sending = point_to_point_body<Transport>::send(net, owner, key, {data.data(), data.size()});
+  co_await sending;
+}
+
+template <class Transport>
+operation<> core<Transport>::send_bytes(std::vector<std::byte> data, int dest, int tag,
+                                        const options& opts) {
+  auto* const new_call = make(collective::send);
+  checks check(collective::send);
+  const message_key key = send_key(check, dest, tag);
+  if (check.failed()) return refuse(new_call, check.reason());
+  return begin_point_to_point(new_call, key.sequence, opts, [&](call_base& call) {
+    return send_owned(net(), call, key, std::move(data));
   });
 }
 

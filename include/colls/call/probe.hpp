@@ -128,6 +128,18 @@ task<received> core<Transport>::recv_resized(call_base& owner, message_key key,
   }
 }
 
+template <class Transport>
+template <class Value, class Body>
+operation<Value> core<Transport>::receive(peer source, recv_tag tag, const options& opts,
+                                          const Body& body) {
+  auto* const new_call = make<call<Value>>(collective::recv);
+  checks check(collective::recv);
+  const message_key key = receive_key(check, source, tag);
+  if (check.failed()) return refuse(new_call, check.reason());
+  return begin_point_to_point(new_call, recorded_tag(tag), opts,
+                              [&](call_base& call) { return body(call, key); });
+}
+
 /// Receives a message into a new vector. If `probed` is not null, receives the message that it
 /// owns.
 template <class T, class Transport>
@@ -151,13 +163,10 @@ template <class T>
 operation<std::vector<T>> core<Transport>::recv_vector(peer source, recv_tag tag,
                                                        unexpected_message** probed,
                                                        std::size_t most, const options& opts) {
-  auto* const new_call = make<call<std::vector<T>>>(collective::recv);
-  checks check(collective::recv);
-  const message_key key = receive_key(check, source, tag);
-  if (check.failed()) return refuse(new_call, check.reason());
-  return begin_point_to_point(new_call, recorded_tag(tag), opts, [&](call_base& call) {
+  const auto body = [&](call_base& call, const message_key& key) {
     return recv_vector_body<T>(*this, call, key, probed, most);
-  });
+  };
+  return receive<std::vector<T>>(source, tag, opts, body);
 }
 
 }  // namespace colls::detail

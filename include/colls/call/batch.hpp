@@ -1,0 +1,105 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// batch: several sends and receives as one operation.
+
+#include <colls/call/communicator_core.hpp>
+
+#include <span>
+#include <vector>
+
+namespace colls {
+
+/// A send or a receive of a batch (see `communicator::batch`). It does not own its data.
+class transfer {
+ public:
+  /// Describes a send of `data` to the rank `dest`.
+  template <readable_range Data>
+  static transfer send(Data&& data, int dest, int tag = 0) {
+    return {detail::to_any_buffer<host_memory>(std::forward<Data>(data)), dest, tag, true};
+  }
+  /// Describes a receive of a message from the rank `source` into `data`.
+  template <readable_range Data>
+  static transfer recv(Data&& data, peer source, recv_tag tag = 0) {
+    static_assert(writable_range<Data>, "colls: this buffer is const, and the call writes it");
+    return {detail::to_any_buffer<host_memory>(std::forward<Data>(data)), source, tag, false};
+  }
+
+  const any_buffer& data() const { return data_; }
+  colls::peer peer() const { return peer_; }
+  recv_tag tag() const { return tag_; }
+  bool is_send() const { return is_send_; }
+
+ private:
+  transfer(any_buffer data, colls::peer other, recv_tag tag, bool is_send)
+      : data_(data), peer_(other), tag_(tag), is_send_(is_send) {}
+
+  any_buffer data_;
+  colls::peer peer_;
+  recv_tag tag_;
+  bool is_send_;
+};
+
+namespace detail {
+
+/// Waits until an operation has ended, whether or not it has failed.
+template <class T>
+struct end_of_operation {
+  operation<T>* waited_for;
+  bool start(completion& done) { return waited_for->start(done); }
+  void result() {}
+};
+
+struct started_transfers {
+  std::vector<operation<>> sends;
+  std::vector<operation<received>> receives;
+};
+
+/// Waits until all transfers have ended, and then throws the first error, if there is one.
+inline task<std::vector<received>> await_transfers(started_transfers started,
+                                                   std::vector<bool> sends) {
+  for (auto& each : started.sends) co_await end_of_operation<void>{&each};
+  for (auto& each : started.receives) co_await end_of_operation<received>{&each};
+  for (auto& each : started.sends) each.result();
+  std::vector<received> results;
+  auto next = started.receives.begin();
+  for (const bool is_send : sends) results.push_back(is_send ? received() : (next++)->result());
+  co_return results;
+}
+
+template <class Transport>
+operation<std::vector<received>> core<Transport>::batch(std::span<const transfer> transfers,
+                                                        const options& opts) {
+  auto* const new_call = make<call<std::vector<received>>>(collective::send_recv);
+  checks check(collective::send_recv);
+  for (const transfer& each : transfers) {
+    if (each.is_send()) {
+      send_key(check, each.peer().rank(), each.tag().value());
+    } else {
+      receive_key(check, each.peer(), each.tag());
+    }
+    check.check_size(each.data());
+  }
+  if (check.failed()) return refuse(new_call, check.reason());
+  // Each transfer is a call of its own, with its own deadline. If the batch is dropped, they decide
+  // whether they can be withdrawn.
+  new_call->can_withdraw = [](const call_base&) { return true; };
+  return begin_point_to_point(new_call, 0, {}, [&](call_base&) {
+    started_transfers started;
+    std::vector<bool> sends;
+    for (const transfer& each : transfers) {
+      sends.push_back(each.is_send());
+      if (each.is_send()) {
+        started.sends.push_back(send(each.data(), each.peer().rank(), each.tag().value(), opts));
+      } else {
+        started.receives.push_back(recv(each.data(), each.peer(), each.tag(), opts));
+      }
+    }
+    return await_transfers(std::move(started), std::move(sends));
+  });
+}
+
+}  // namespace detail
+
+}  // namespace colls

@@ -1,0 +1,213 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// grid: ranks as a grid of named axes, with a communicator along each axis, and collectives between
+// neighbours.
+
+#include <colls/call/communicator.hpp>
+#include <colls/call/neighbours.hpp>
+#include <colls/coroutine/task.hpp>
+
+#include <concepts>
+#include <string_view>
+#include <vector>
+
+namespace colls {
+
+/// An axis of a grid: its name, and the number of ranks along it. The size 0 stands for the ranks
+/// that the other axes leave.
+struct axis {
+  constexpr axis(const char* axis_name, int axis_size) : name(axis_name), size(axis_size) {}
+  const char* name;
+  int size;
+};
+
+namespace detail {
+
+struct grid_axis {
+  std::string_view name() const { return {name_.data(), name_.size()}; }
+  std::vector<char> name_;
+  int size = 0;
+  int coordinate = 0;  // of this rank
+  int stride = 1;      // the distance of two ranks that are neighbours along this axis
+};
+
+/// Makes the axes of a grid of `ranks` ranks, with the coordinates of the rank `rank`. The last
+/// axis varies fastest. Throws `errc::invalid_argument` if the axes do not fit.
+inline std::vector<grid_axis> make_axes(const std::vector<axis>& requested, int rank, int ranks,
+                                        int observer) {
+  checks check(collective::split);
+  std::vector<grid_axis> axes;
+  long long product = 1;
+  grid_axis* rest = nullptr;
+  axes.reserve(requested.size());
+  for (const axis& each : requested) {
+    const std::string_view name = each.name;
+    check.require(!name.empty(), "an axis has no name")
+        .require(each.size >= 0, "the size %d of the axis %s is negative", each.size, each.name);
+    for (const grid_axis& other : axes) {
+      check.require(other.name() != name, "two axes have the name %s", each.name);
+    }
+    axes.push_back({{name.begin(), name.end()}, each.size});
+    if (each.size == 0) {
+      check.require(rest == nullptr, "two axes have the size 0");
+      rest = &axes.back();
+    } else if (product <= ranks) {
+      product *= each.size;
+    }
+  }
+  if (rest != nullptr && product > 0 && product <= ranks) {
+    rest->size = static_cast<int>(ranks / product);
+    product *= rest->size;
+  }
+  check.require(product == ranks, "the axes have %lld ranks, the communicator %d", product, ranks);
+  if (check.failed()) {
+    failure reason = check.reason();
+    reason.observer = observer;
+    throw error(reason);
+  }
+  int stride = 1;
+  for (std::size_t i = axes.size(); i-- > 0;) {
+    axes[i].stride = stride;
+    axes[i].coordinate = rank / stride % axes[i].size;
+    stride *= axes[i].size;
+  }
+  return axes;
+}
+
+}  // namespace detail
+
+/// The ranks of a communicator as a grid, which `mesh` makes.
+template <class Transport>
+class process_mesh {
+ public:
+  process_mesh(std::vector<detail::grid_axis> axes, std::vector<communicator<Transport>> lines,
+               int rank)
+      : axes_(std::move(axes)), lines_(std::move(lines)), rank_(rank) {}
+
+  /// Returns the communicator of the ranks that differ from this rank in the coordinate of the axis
+  /// `name` alone. A rank's number there is that coordinate.
+  communicator<Transport>& along(std::string_view name) { return lines_[index_of(name)]; }
+  /// Returns the coordinate of this rank on the axis `name`, counted from 0.
+  int coordinate(std::string_view name) const { return axes_[index_of(name)].coordinate; }
+  /// Returns the number of ranks along the axis `name`.
+  int size(std::string_view name) const { return axes_[index_of(name)].size; }
+  /// Returns the rank whose coordinate on the axis `name` is greater by `offset`, as its number in
+  /// the communicator that `mesh` was called with. Returns -1 if that is outside of the grid.
+  int neighbour(std::string_view name, int offset) const {
+    const detail::grid_axis& along = axes_[index_of(name)];
+    const long long position = static_cast<long long>(along.coordinate) + offset;
+    if (position < 0 || position >= along.size) return -1;
+    return rank_ + offset * along.stride;
+  }
+  /// Returns the graph of the nearest neighbours: for each axis, the rank before this one and the
+  /// rank after it, where there is one.
+  neighbour_graph graph() const {
+    neighbour_graph result;
+    for (const detail::grid_axis& each : axes_) {
+      for (const int offset : {-1, +1}) {
+        const int rank = neighbour(each.name(), offset);
+        if (rank >= 0) result.sources.push_back(rank);
+      }
+    }
+    result.destinations = result.sources;
+    return result;
+  }
+
+ private:
+  std::size_t index_of(std::string_view name) const {
+    for (std::size_t i = 0; i < axes_.size(); ++i) {
+      if (axes_[i].name() == name) return i;
+    }
+    failure reason(errc::invalid_argument);
+    reason.set_detail("the grid has no axis %.*s", static_cast<int>(name.size()), name.data());
+    throw error(reason);
+  }
+
+  std::vector<detail::grid_axis> axes_;
+  std::vector<communicator<Transport>> lines_;  // one along each axis
+  int rank_;
+};
+
+namespace detail {
+
+template <class Transport>
+task<process_mesh<Transport>> make_mesh(communicator<Transport>& comm, std::vector<axis> requested,
+                                        options opts) {
+  auto& core = comm.underlying_core();
+  const int rank = comm.rank();
+  std::vector<grid_axis> axes = make_axes(requested, rank, comm.size(), core.matching().rank());
+  std::uint64_t shape = with_name(0, "mesh");
+  for (const grid_axis& each : axes) {
+    for (const char letter : each.name()) shape = mix(shape, static_cast<std::uint64_t>(letter));
+    shape = mix(mix(shape, 0), static_cast<std::uint64_t>(each.size));
+  }
+  std::vector<operation<communicator<Transport>>> splits;
+  for (const grid_axis& each : axes) {
+    const int color = rank - each.coordinate * each.stride;  // the first rank of the line
+    splits.push_back(core.split(collective::split, color, each.coordinate, shape, opts));
+  }
+  std::vector<communicator<Transport>> lines;
+  for (auto& split : splits) lines.push_back(co_await split);
+  co_return process_mesh<Transport>(std::move(axes), std::move(lines), rank);
+}
+
+template <class Memory, class In, class Out>
+constexpr void check_neighbour_buffers() {
+  static_assert(
+      std::is_same_v<Memory, host_memory>,
+      "colls: neighbours exchange host memory, and this communicator moves device memory");
+  static_assert(writable_range<Out>, "colls: this buffer is const, and the call writes it");
+  static_assert(std::is_same_v<range_element_t<In>, range_element_t<Out>>,
+                "colls: both buffers must have the same element type");
+}
+
+template <class Transport, class In, class Out>
+operation<> start_neighbour_exchange(collective coll, communicator<Transport>& comm, In&& in,
+                                     Out&& out, const neighbour_graph& graph, const options& opts) {
+  using memory = transport_memory_t<Transport>;
+  check_neighbour_buffers<memory, In, Out>();
+  return comm.underlying_core().exchange_with_neighbours(
+      coll, type_id<range_element_t<In>>(), to_any_buffer<memory>(std::forward<In>(in)),
+      to_any_buffer<memory>(std::forward<Out>(out)), graph, opts);
+}
+
+}  // namespace detail
+
+/// Arranges the ranks of `comm` as a grid and makes a communicator along each axis. The last axis
+/// varies fastest. A collective call: all ranks pass the same axes. If the axes do not have as many
+/// ranks as `comm`, or one has no name of its own, throws `errc::invalid_argument` on each rank
+/// that has passed such axes, and `comm` stays good.
+///
+///     auto m = co_await colls::mesh(world, colls::axis("data", 4), colls::axis("pipe", 2));
+///     co_await m.along("data").all_reduce(gradients);
+template <class Transport, std::same_as<axis>... Axes>
+task<process_mesh<Transport>> mesh(communicator<Transport>& comm, axis first, Axes... others) {
+  return detail::make_mesh(comm, std::vector<axis>{first, others...}, options());
+}
+/// Does the same with axes whose number is known only at run time.
+template <class Transport>
+task<process_mesh<Transport>> mesh(communicator<Transport>& comm, const std::vector<axis>& axes,
+                                   const options& opts = {}) {
+  return detail::make_mesh(comm, axes, opts);
+}
+
+/// Sends `in` to each destination of this rank, and receives block i of `out` from source i. All
+/// blocks have the length of `in`, which is equal on all ranks. `in` and `out` must not overlap.
+template <class Transport, readable_range In, readable_range Out>
+operation<> neighbour_all_gather(communicator<Transport>& comm, In&& in, Out&& out,
+                                 const neighbour_graph& graph, const options& opts = {}) {
+  return detail::start_neighbour_exchange(collective::all_gather, comm, std::forward<In>(in),
+                                          std::forward<Out>(out), graph, opts);
+}
+/// Sends block i of `in` to destination i of this rank, and receives block i of `out` from source
+/// i. All blocks have the same length on all ranks. `in` and `out` must not overlap.
+template <class Transport, readable_range In, readable_range Out>
+operation<> neighbour_all_to_all(communicator<Transport>& comm, In&& in, Out&& out,
+                                 const neighbour_graph& graph, const options& opts = {}) {
+  return detail::start_neighbour_exchange(collective::all_to_all, comm, std::forward<In>(in),
+                                          std::forward<Out>(out), graph, opts);
+}
+
+}  // namespace colls

@@ -1,0 +1,279 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#include <colls/grid.hpp>
+
+#include <colls/inproc.hpp>
+#include <colls/world.hpp>
+
+#include "support/tcp_world.hpp"
+#include "transport/suite.hpp"
+
+#include <map>
+#include <string>
+
+// Grids of ranks, and collectives between neighbours.
+
+namespace {
+
+using colls::axis;
+using colls::errc;
+using colls::neighbour_graph;
+
+struct inproc_ranks : colls::inproc_world {
+  static constexpr bool ranks_can_die = false;
+  using inproc_world::inproc_world;
+  auto communicator_of(int rank) { return colls::inproc::join(*this, rank); }
+};
+
+template <class World>
+class grid_ranks : public transport_suite::ranks<World> {
+ public:
+  using transport_suite::ranks<World>::ranks;
+  using transport_type = typename transport_suite::ranks<World>::communicator::transport_type;
+  using process_mesh = colls::process_mesh<transport_type>;
+
+  std::vector<process_mesh> meshes(const std::vector<axis>& axes) {
+    std::vector<std::optional<process_mesh>> made(this->comms.size());
+    std::vector<colls::task<>> tasks;
+    for (std::size_t i = 0; i < made.size(); ++i) {
+      tasks.push_back(make(this->comms[i], axes, made[i]));
+    }
+    auto together = colls::when_all(std::move(tasks));
+    colls::sync_wait(this->world, together);
+    std::vector<process_mesh> result;
+    for (auto& each : made) result.push_back(std::move(*each));
+    return result;
+  }
+
+ private:
+  using communicator = typename transport_suite::ranks<World>::communicator;
+  static colls::task<> make(communicator& comm, const std::vector<axis>& axes,
+                            std::optional<process_mesh>& made) {
+    auto making = colls::mesh(comm, axes);
+    made.emplace(co_await making);
+  }
+};
+
+template <class World>
+void meshes_have_the_communicators_of_their_lines(const std::vector<std::vector<axis>>& grids) {
+  for (const std::vector<axis>& axes : grids) {
+    int size = 1;
+    for (const axis& each : axes) size *= each.size != 0 ? each.size : 3;
+    CAPTURE(size);
+    grid_ranks<World> all(size);
+    auto meshes = all.meshes(axes);
+    for (int rank = 0; rank < size; ++rank) {
+      CAPTURE(rank);
+      auto& mesh = meshes[static_cast<std::size_t>(rank)];
+      int rest = rank;
+      int stride = 1;
+      std::vector<int> neighbours;
+      for (std::size_t i = axes.size(); i-- > 0;) {
+        const char* const name = axes[i].name;
+        const int length = axes[i].size != 0 ? axes[i].size : 3;
+        const int coordinate = rest % length;
+        rest /= length;
+        CHECK(mesh.coordinate(name) == coordinate);
+        CHECK(mesh.size(name) == length);
+        CHECK(mesh.along(name).size() == length);
+        CHECK(mesh.along(name).rank() == coordinate);
+        for (int other = 0; other < length; ++other) {
+          const int expected = rank + (other - coordinate) * stride;
+          CHECK(mesh.along(name).world_rank(other) == expected);
+          CHECK(mesh.neighbour(name, other - coordinate) == expected);
+        }
+        CHECK(mesh.neighbour(name, -coordinate - 1) == -1);
+        CHECK(mesh.neighbour(name, length - coordinate) == -1);
+        CHECK(mesh.neighbour(name, INT_MAX) == -1);
+        CHECK(mesh.neighbour(name, INT_MIN) == -1);
+        stride *= length;
+      }
+      CHECK_THROWS_AS(mesh.along("none"), colls::error);
+    }
+    // The communicators along one axis work at the same time.
+    for (const axis& each : axes) {
+      std::vector<int> sums(static_cast<std::size_t>(size), 1);
+      std::vector<colls::operation<>> calls;
+      for (std::size_t i = 0; i < sums.size(); ++i) {
+        calls.push_back(meshes[i].along(each.name).all_reduce(std::span(&sums[i], 1)));
+      }
+      for (auto& call : calls) CHECK(all.outcome(call).code == errc{});
+      for (const int sum : sums) CHECK(sum == meshes[0].size(each.name));
+    }
+  }
+}
+
+TEST_CASE("a mesh has the coordinates, the neighbours and the communicators of its grid") {
+  meshes_have_the_communicators_of_their_lines<inproc_ranks>(
+      {{axis("all", 1)},
+       {axis("all", 5)},
+       {axis("data", 2), axis("pipe", 3)},
+       {axis("data", 0), axis("pipe", 2)},
+       {axis("x", 2), axis("y", 1), axis("z", 0)},
+       {axis("x", 2), axis("y", 3), axis("z", 2)}});
+  meshes_have_the_communicators_of_their_lines<tcp_world>({{axis("data", 2), axis("pipe", 2)}});
+}
+
+TEST_CASE(
+    "training on a grid: gradients are summed along one axis, layers are passed along another") {
+  colls::inproc::run(6, [](colls::inproc::communicator& world) -> colls::task<> {
+    std::vector<float> gradients(3, 1.0f);
+    auto m = co_await colls::mesh(world, colls::axis("data", 0), colls::axis("pipe", 2));
+    co_await m.along("data").all_reduce(gradients);  // the ranks that differ in "data" alone
+    const int next = m.neighbour("pipe", +1);        // a rank of world, or -1
+    CHECK(gradients == std::vector<float>(3, 3.0f));
+    CHECK(next == (world.rank() % 2 == 0 ? world.rank() + 1 : -1));
+  });
+}
+
+TEST_CASE("axes that do not fit are refused on all ranks, and the communicator stays good") {
+  grid_ranks<inproc_ranks> all(6);
+  const std::vector<std::vector<axis>> wrong{{},
+                                             {axis("x", 4)},
+                                             {axis("x", 7)},
+                                             {axis("x", 0), axis("y", 4)},
+                                             {axis("x", 0), axis("y", 7)},
+                                             {axis("x", 0), axis("y", 0)},
+                                             {axis("x", -2), axis("y", -3)},
+                                             {axis("x", 2), axis("x", 3)},
+                                             {axis("", 6)},
+                                             {axis("x", INT_MAX), axis("y", INT_MAX)}};
+  for (const std::vector<axis>& axes : wrong) {
+    for (int rank = 0; rank < all.size(); ++rank) {
+      auto making = colls::mesh(all[rank], axes);
+      CHECK(all.outcome(making).code == errc::invalid_argument);
+    }
+  }
+  std::vector<colls::operation<>> barriers;
+  for (int rank = 0; rank < all.size(); ++rank) barriers.push_back(all[rank].barrier());
+  for (auto& barrier : barriers) CHECK(all.outcome(barrier).code == errc{});
+}
+
+TEST_CASE("ranks that pass different axes get a mismatch") {
+  grid_ranks<tcp_world> all(4);
+  auto first = colls::mesh(all[0], axis("x", 2), axis("y", 2));
+  std::vector<decltype(first)> tasks;
+  tasks.push_back(std::move(first));
+  for (int rank = 1; rank < 4; ++rank) tasks.push_back(colls::mesh(all[rank], axis("x", 4)));
+  struct ended : colls::completion {
+    bool is_set = false;
+  } flags[4];
+  for (std::size_t i = 0; i < 4; ++i) {
+    flags[i].bind([](colls::completion& self) noexcept { static_cast<ended&>(self).is_set = true; },
+                  colls::completion(nullptr, &all[static_cast<int>(i)].queue()));
+    flags[i].is_set = tasks[i].start(flags[i]);
+  }
+  for (int polls = 0; polls < 1'000'000; ++polls) {
+    all.poll(1);
+    if (std::all_of(std::begin(flags), std::end(flags), [](auto& flag) { return flag.is_set; }))
+      break;
+  }
+  for (std::size_t i = 0; i < 4; ++i) {
+    REQUIRE(flags[i].is_set);
+    try {
+      (void)tasks[i].result();
+      FAIL("the meshes differ");
+    } catch (const colls::error& thrown) {
+      CHECK(thrown.record().code == errc::mismatch);
+    }
+  }
+  all.expect_spares_work(4);
+}
+
+/// The sum that identifies block `block` of what rank `from` sends.
+int sent(int from, std::size_t block) { return 100 * from + static_cast<int>(block); }
+
+template <class World>
+void neighbours_exchange(int size, std::size_t length,
+                         const std::vector<std::pair<int, int>>& edges) {
+  CAPTURE(size);
+  CAPTURE(length);
+  grid_ranks<World> all(size);
+  std::vector<neighbour_graph> graphs(static_cast<std::size_t>(size));
+  for (const auto& [from, to] : edges) {
+    graphs[static_cast<std::size_t>(from)].destinations.push_back(to);
+    graphs[static_cast<std::size_t>(to)].sources.push_back(from);
+  }
+  for (const bool blocks : {false, true}) {
+    std::vector<std::vector<int>> in, out;
+    std::vector<colls::operation<>> calls;
+    for (int rank = 0; rank < size; ++rank) {
+      const neighbour_graph& graph = graphs[static_cast<std::size_t>(rank)];
+      in.emplace_back();
+      for (std::size_t i = 0; i < (blocks ? graph.destinations.size() : 1); ++i) {
+        in.back().insert(in.back().end(), length, sent(rank, i));
+      }
+      out.emplace_back(graph.sources.size() * length);
+    }
+    for (int rank = 0; rank < size; ++rank) {
+      const auto i = static_cast<std::size_t>(rank);
+      calls.push_back(blocks ? colls::neighbour_all_to_all(all[rank], in[i], out[i], graphs[i])
+                             : colls::neighbour_all_gather(all[rank], in[i], out[i], graphs[i]));
+    }
+    for (auto& call : calls) CHECK(all.outcome(call).code == errc{});
+    std::map<std::pair<int, int>, std::size_t> seen;  // of each pair of ranks, the edges so far
+    for (int rank = 0; rank < size; ++rank) {
+      const neighbour_graph& graph = graphs[static_cast<std::size_t>(rank)];
+      for (std::size_t i = 0; i < graph.sources.size(); ++i) {
+        const int from = graph.sources[i];
+        const auto& targets = graphs[static_cast<std::size_t>(from)].destinations;
+        std::size_t nth = seen[{from, rank}]++;
+        std::size_t block = 0;
+        while (targets[block] != rank || nth-- != 0) ++block;
+        for (std::size_t k = 0; k < length; ++k) {
+          REQUIRE(out[static_cast<std::size_t>(rank)][i * length + k] ==
+                  sent(from, blocks ? block : 0));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("neighbours exchange blocks: rings, stars, repeated and own edges, none at all") {
+  for (const std::size_t length : {std::size_t{0}, std::size_t{1}, std::size_t{50'000}}) {
+    neighbours_exchange<inproc_ranks>(1, length, {});
+    neighbours_exchange<inproc_ranks>(1, length, {{0, 0}, {0, 0}});
+    neighbours_exchange<inproc_ranks>(4, length, {{0, 1}, {1, 2}, {2, 3}, {3, 0}});
+    neighbours_exchange<inproc_ranks>(5, length, {{0, 1}, {0, 2}, {0, 1}, {2, 2}, {1, 0}, {4, 0}});
+    neighbours_exchange<tcp_world>(4, length, {{0, 1}, {1, 0}, {0, 1}, {2, 2}, {1, 2}, {2, 0}});
+  }
+}
+
+TEST_CASE("the neighbours of a mesh are a graph") {
+  grid_ranks<inproc_ranks> all(6);
+  auto meshes = all.meshes({axis("x", 2), axis("y", 3)});
+  CHECK(meshes[1].graph().sources == std::vector<int>{4, 0, 2});
+  CHECK(meshes[5].graph().destinations == std::vector<int>{2, 4});
+}
+
+TEST_CASE("wrong arguments of neighbours are refused, blocks that differ are a mismatch") {
+  grid_ranks<tcp_world> all(2);
+  std::vector<int> data(8);
+  const std::span<int> whole(data);
+  const auto refused = [&](std::span<int> in, std::span<int> out, const neighbour_graph& graph) {
+    auto gather = colls::neighbour_all_gather(all[0], in, out, graph);
+    return all.outcome(gather).code;
+  };
+  CHECK(refused(whole.first(2), whole.last(2), {{2}, {1}}) == errc::invalid_argument);
+  CHECK(refused(whole.first(2), whole.last(2), {{1}, {-1}}) == errc::invalid_argument);
+  CHECK(refused(whole.first(2), whole.last(3), {{1}, {1}}) == errc::invalid_argument);
+  CHECK(refused(whole.first(2), whole.first(2), {{1}, {1}}) == errc::invalid_argument);
+  CHECK(refused(whole.first(3), whole.subspan(2, 3), {{1}, {1}}) == errc::invalid_argument);
+  auto odd = colls::neighbour_all_to_all(all[0], whole.first(3), whole.last(2),
+                                         neighbour_graph{{1}, {1, 1}});
+  CHECK(all.outcome(odd).code == errc::invalid_argument);
+  const neighbour_graph other{{1}, {1}};
+  const neighbour_graph self{{1}, {1}};
+  auto shorter = colls::neighbour_all_gather(all[0], whole.first(1), whole.subspan(4, 1), other);
+  auto longer = colls::neighbour_all_gather(all[1], whole.subspan(1, 2), whole.subspan(5, 2), self);
+  CHECK(all.outcome(longer).code == errc{});  // it does not need the other
+  auto call = colls::neighbour_all_gather(all[1], whole.subspan(1, 2), whole.subspan(5, 2), self);
+  auto barrier = all[0].barrier();
+  CHECK(all.outcome(shorter).code == errc::mismatch);
+  CHECK(all.outcome(barrier).code == errc::mismatch);
+  const errc late = all.outcome(call).code;
+  CHECK((late == errc::mismatch || late == errc{}));
+  all.expect_spares_work(2);
+}
+
+}  // namespace
