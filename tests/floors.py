@@ -45,7 +45,7 @@ FLOORS = {
 # The top: headers that users include. No header in a folder includes them. source/ has the parts of source.hpp.
 MODELS = "transport/inproc transport/threads transport/simulated"
 TOP = {
-    "all": ("version communicator error half op sync_wait task when_any grid inproc threads simulated colls",
+    "all": ("version communicator error half op sync_wait task stop_when when_any grid inproc threads simulated colls",
             f"base coroutine matching channel selection call {MODELS} top:all", []),
     "world": ("config interprocess transport world asio join run source source/base source/inproc source/threads"
               " source/interprocess source/interprocess_transport source/joining",

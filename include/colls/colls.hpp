@@ -17,5 +17,6 @@
 #include <colls/coroutine/task.hpp>
 #include <colls/coroutine/when_all.hpp>
 #include <colls/inproc.hpp>
+#include <colls/stop_when.hpp>
 #include <colls/version.hpp>
 #include <colls/when_any.hpp>

@@ -27,6 +27,9 @@ class call_owner {
   virtual void call_ended(call_base& call) noexcept = 0;
   virtual void progress() = 0;
   virtual void wake_driver() = 0;
+  /// Returns the owner that still exists when the call has ended. It is another object if this
+  /// owner only stands between a call and its owner (see `call_base::set_owner`).
+  virtual call_owner& lasting_owner() { return *this; }
 
  protected:
   ~call_owner() = default;
@@ -103,6 +106,19 @@ class call_base : public operation_record, public recycled {
     notify(finish());
   }
 
+  /// Cancels this call if it has not ended. The user's handle stays valid, and awaiting it throws
+  /// `errc::cancelled`. The cancellation revokes the communicator, unless the call is a
+  /// point-to-point operation that no peer has matched.
+  void stop() noexcept {
+    // Other than after the destruction of the handle, the user's buffers still exist. So a body
+    // that is done gives its result, even if `take_result` has to do a part of the work.
+    if (body_completion_.posted()) notify(complete_body());
+    if (!is_done()) cancel_unfinished("a stop was requested before the operation had ended");
+  }
+  /// Makes `owner` the owner of this call, which has not ended. Returns the previous owner, to
+  /// which `owner` has to forward the calls of its functions.
+  call_owner& set_owner(call_owner& owner) { return *std::exchange(owner_, &owner); }
+
   /// Marks a call that was never started as ended, with the failure `reason`. Awaiting the call
   /// then throws that failure as an `error`.
   void refuse(const failure& reason) {
@@ -134,7 +150,9 @@ class call_base : public operation_record, public recycled {
   /// operation that no peer has matched.
   void abandon() noexcept {
     waiter_ = nullptr;
-    if (!is_done() && !try_complete()) cancel_dropped();
+    if (!is_done() && !try_complete()) {
+      cancel_unfinished("the operation was dropped before it had ended");
+    }
     delete this;
   }
 
@@ -191,11 +209,11 @@ class call_base : public operation_record, public recycled {
     return finish();
   }
 
-  // Cancels this call because the user has destroyed its handle. Revokes the communicator unless
+  // Cancels this call, for the reason that `text` states. Revokes the communicator unless
   // `can_withdraw` returns true. This function is not inlined, because a `failure` takes half a
   // kilobyte of stack.
-  [[gnu::noinline, gnu::cold]] void cancel_dropped() noexcept {
-    failure reason(errc::cancelled, "the operation was dropped before it had ended");
+  [[gnu::noinline, gnu::cold]] void cancel_unfinished(const char* text) noexcept {
+    failure reason(errc::cancelled, text);
     if (communicator == nullptr) {
       cancel(reason);
       return;
@@ -206,10 +224,10 @@ class call_base : public operation_record, public recycled {
     const bool withdrawn = can_withdraw != nullptr && can_withdraw(*this);
     communicator_state& comm = *communicator;
     tag_matcher& matcher = *matcher_;
-    call_owner* const owner = owner_;
+    call_owner& owner = owner_->lasting_owner();
     cancel(reason);
     if (!withdrawn) matcher.revoke(comm, reason);
-    owner->wake_driver();
+    owner.wake_driver();
   }
 
   // Stores `cause` as the reason for the failure of this call. If the call is a collective, also

@@ -119,10 +119,39 @@ inline const void* this_thread() {
 
 }  // namespace detail
 
+/// A completion that any thread may post. The thread of the queue creates and destroys it. The
+/// queue takes it over in `run`, and wakes its driver for that if the driver has set `waker`.
+class remote_completion : public completion {
+ public:
+  inline remote_completion(function handler, run_queue& queue) noexcept;
+  /// No thread may call `post_remotely` any more.
+  inline ~remote_completion();
+
+  /// Posts the completion. May be called only once, but on any thread.
+  inline void post_remotely() noexcept;
+
+ private:
+  friend class run_queue;
+
+  remote_completion* next_remote_ = nullptr;
+};
+
 /// The queue of the posted completions of one thread. The queue runs them first in, first out, and
 /// must outlive them.
 class run_queue {
  public:
+  /// Wakes the sleeping driver of a queue for a completion that another thread has posted.
+  class remote_waker {
+   public:
+    /// Called on the thread of the queue before another thread can call `wake`.
+    virtual void prepare() noexcept {}
+    /// Makes the driver call `run` soon. Any thread may call this function.
+    virtual void wake() noexcept = 0;
+
+   protected:
+    ~remote_waker() = default;
+  };
+
   /// A scope guard for a blocking wait. While the guard exists, the queue records that the thread
   /// that created the guard runs the queue. Guards may be nested.
   class run_scope {
@@ -159,6 +188,9 @@ class run_queue {
   /// stores a `const boost::asio::any_io_executor*` here.
   const void* executor = nullptr;
 
+  /// Wakes the driver of the queue. Null if the driver never sleeps for longer than a millisecond.
+  remote_waker* waker = nullptr;
+
   void push(completion& done) noexcept {
     if (done.next_ == nullptr) done.link_before(head_);
   }
@@ -167,7 +199,7 @@ class run_queue {
   /// call also run. Without the limit, two operations that post each other again and again would
   /// keep the driver from polling its sockets. Returns whether any completion ran.
   bool run(std::size_t limit = 256) noexcept {
-    if (is_watching()) poll_conditions();
+    if (watched_ != 0) poll_conditions();
     bool ran = false;
     for (; limit > 0 && !empty(); --limit, ran = true) {
       completion& first = *head_.next_;
@@ -180,17 +212,52 @@ class run_queue {
   void watch(polled_condition& condition) noexcept {
     condition.queue_ = this;
     conditions_.push_front(condition);
+    ++watched_;
   }
   void unwatch(polled_condition& condition) noexcept {
     conditions_.remove(condition);
     condition.queue_ = nullptr;
+    --watched_;
   }
   bool is_watching() const { return !conditions_.empty(); }
 
  private:
+  friend class remote_completion;
+
+  void add(remote_completion&) noexcept {
+    ++watched_;
+    if (waker != nullptr) waker->prepare();
+  }
+  void remove(remote_completion&) noexcept {
+    take_remote();  // afterwards only the list of posted completions can contain it
+    --watched_;
+  }
+  void push_remotely(remote_completion& done) noexcept {
+    remote_completion* newest = newest_remote_.load(std::memory_order_relaxed);
+    do {
+      done.next_remote_ = newest;
+    } while (!newest_remote_.compare_exchange_weak(newest, &done, std::memory_order_release,
+                                                   std::memory_order_relaxed));
+    if (waker != nullptr) waker->wake();
+  }
+  // Takes over the completions that other threads have posted, the oldest first.
+  void take_remote() noexcept {
+    if (newest_remote_.load(std::memory_order_relaxed) == nullptr) return;
+    remote_completion* newest = newest_remote_.exchange(nullptr, std::memory_order_acquire);
+    remote_completion* oldest = nullptr;
+    while (newest != nullptr) {
+      remote_completion* const older = newest->next_remote_;
+      newest->next_remote_ = oldest;
+      oldest = newest;
+      newest = older;
+    }
+    for (; oldest != nullptr; oldest = oldest->next_remote_) push(*oldest);
+  }
+
   // The `poll` function of a condition only posts completions and does not change the list of
   // conditions.
   void poll_conditions() noexcept {
+    take_remote();
     conditions_.for_each([this](polled_condition& condition) {
       if (condition.poll()) unwatch(condition);
     });
@@ -198,6 +265,8 @@ class run_queue {
 
   completion head_;
   intrusive_list<polled_condition, &polled_condition::links_> conditions_;
+  std::size_t watched_ = 0;  // the number of conditions and of remote completions
+  std::atomic<remote_completion*> newest_remote_ = nullptr;  // a list of those that were posted
   std::atomic<const void*> runner_ = nullptr;  // the thread that runs the queue in a blocking wait
 };
 
@@ -206,6 +275,13 @@ inline polled_condition::~polled_condition() {
 }
 
 inline void completion::post() noexcept { queue_->push(*this); }
+
+inline remote_completion::remote_completion(function handler, run_queue& queue) noexcept
+    : completion(handler, &queue) {
+  queue.add(*this);
+}
+inline remote_completion::~remote_completion() { queue()->remove(*this); }
+inline void remote_completion::post_remotely() noexcept { queue()->push_remotely(*this); }
 
 /// An operation that can be awaited. `start(done)` starts the operation. If the operation completes
 /// during this call, `start` returns true and the operation never posts `done`. Otherwise `start`

@@ -234,6 +234,24 @@ class engine final : public scheduler, public std::enable_shared_from_this<engin
     return armed;
   }
 
+  /// Wakes the engine for completions that other threads have posted. Its descriptor is an eventfd,
+  /// which is opened when first needed. If none can be opened, the engine finds these completions
+  /// at its next tick. Unlike other watched descriptors, this one does not keep the engine in use.
+  /// It is not registered with `fork_guard` either: a forked child could only wake its parent,
+  /// whereas a write to a dead socket would raise SIGPIPE.
+  class event_waker final : public run_queue::remote_waker, public watcher {
+   public:
+    explicit event_waker(engine& owner) : owner_(owner) {}
+    void prepare() noexcept override;
+    void wake() noexcept override;
+    void ready(std::uint32_t events) override;
+
+   private:
+    engine& owner_;
+    detail::descriptor event_;
+    bool is_prepared_ = false;
+  };
+
   explicit engine(const boost::asio::any_io_executor& executor);
 
   void add_timer(timer& waiting) override {
@@ -282,6 +300,7 @@ class engine final : public scheduler, public std::enable_shared_from_this<engin
   detail::descriptor epoll_;
   boost::asio::posix::stream_descriptor epoll_stream_;
   boost::asio::steady_timer ticker_;
+  event_waker waker_{*this};
   std::vector<source*> sources_;
   std::vector<source*> polled_;
   std::vector<timer*> timers_;

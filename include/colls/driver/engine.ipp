@@ -10,6 +10,8 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/strand.hpp>
 
+#include <sys/eventfd.h>
+
 #include <cerrno>
 #include <mutex>
 #include <new>
@@ -156,6 +158,27 @@ COLLS_ONCE engine::engine(const boost::asio::any_io_executor& executor)
   if (!epoll_) throw error(errc::too_many_files, "epoll_create1 failed");
   detail::fork_guard::add(epoll_.get());
   queue_.executor = &executor_;
+  queue_.waker = &waker_;
+}
+
+COLLS_ONCE void engine::event_waker::prepare() noexcept {
+  if (std::exchange(is_prepared_, true)) return;
+  detail::descriptor event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (event && owner_.control(EPOLL_CTL_ADD, event.get(), EPOLLIN, *this))
+    event_ = std::move(event);
+}
+
+COLLS_ONCE void engine::event_waker::wake() noexcept {
+  const std::uint64_t one = 1;
+  // The result is ignored. The write fails if there is no eventfd, or if the eventfd is readable
+  // anyway, because its counter is full.
+  [[maybe_unused]] const ssize_t written = ::write(event_.get(), &one, sizeof one);
+}
+
+COLLS_ONCE void engine::event_waker::ready(std::uint32_t) {
+  std::uint64_t count = 0;
+  // The result is ignored. The caller polls the run queue in any case.
+  [[maybe_unused]] const ssize_t taken = ::read(event_.get(), &count, sizeof count);
 }
 
 COLLS_ONCE void engine::sweep() {

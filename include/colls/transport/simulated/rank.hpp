@@ -8,6 +8,8 @@
 
 #include <colls/transport/simulated/simulated_transport.hpp>
 
+#include <new>
+
 namespace colls {
 
 inline int simulated_transport::size() const { return world_.size(); }
@@ -19,6 +21,13 @@ inline void simulated_transport::wake_driver() {
   matcher_.sweep(now());
   world_.set_timer(*this);
   if (!queue_.empty()) world_.push(world_.now_, simulated_world::event::kind::run, rank(), nullptr);
+}
+inline void simulated_transport::wake() noexcept {
+  try {
+    world_.push(world_.now_, simulated_world::event::kind::run, rank(), nullptr);
+  } catch (const std::bad_alloc&) {
+    return;  // the completion runs after the rank's next event
+  }
 }
 
 // ---- sending

@@ -26,12 +26,13 @@ class simulated_world;
 /// no virtual time. Before a long point-to-point message, the rank sends an RTS (request to send).
 /// Apart from the CTS, ranks interact only through messages and control messages, each of which
 /// arrives at its own virtual time.
-class simulated_transport final : failure_hooks, payload_writer {
+class simulated_transport final : failure_hooks, payload_writer, run_queue::remote_waker {
  public:
   static constexpr bool consumes = true;
 
   simulated_transport(simulated_world& ranks, int rank) : world_(ranks), matcher_(rank) {
     matcher_.add(static_cast<failure_hooks&>(*this));
+    queue_.waker = this;
   }
   simulated_transport(const simulated_transport&) = delete;
   simulated_transport& operator=(const simulated_transport&) = delete;
@@ -105,6 +106,8 @@ class simulated_transport final : failure_hooks, payload_writer {
   inline void send_control(int peer, control_message&& msg);
   inline void send_connection_control(int peer, control_message::kind type);
   inline void send_revoke(int peer, std::uint32_t communicator, const failure& reason);
+  // Only the thread of the world may post a completion in this way.
+  inline void wake() noexcept override;
   inline void revoked(communicator_state& communicator, const failure& reason,
                       int reporter) override;
   inline void announce(int peer, const operation_record& waiting,
@@ -288,7 +291,9 @@ class simulated_world {
   bool next_timer(ticks max_time);
   void handle(const event& due);
   void run_rank(simulated_transport& rank) {
-    while (!rank.queue_.empty()) rank.queue_.run(SIZE_MAX);
+    do {
+      rank.queue_.run(SIZE_MAX);
+    } while (!rank.queue_.empty());
     if (!pending_faults_.empty()) apply_pending_faults();
   }
   void push(ticks time, event::kind type, int rank, void* subject) {

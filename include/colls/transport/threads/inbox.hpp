@@ -6,6 +6,7 @@
 // its inbox is empty.
 
 #include <colls/base/clock.hpp>
+#include <colls/coroutine/completion.hpp>
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -29,6 +30,7 @@ struct inbox_entry {
     dispute,
     revoke,
     processed,  // a control message returns to its sender for reuse
+    wake,       // the rank has to look for completions that other threads have posted
     goodbye,    // the sender has left the world or has failed, and sends no new messages
   };
 
@@ -123,6 +125,26 @@ class inboxes {
  private:
   std::unique_ptr<inbox[]> inboxes_;
   int size_;
+};
+
+/// Wakes a rank by an entry in its inbox.
+class inbox_waker final : public run_queue::remote_waker {
+ public:
+  explicit inbox_waker(inbox& own_inbox) : inbox_(own_inbox) {
+    entry_.type = inbox_entry::kind::wake;
+  }
+  void wake() noexcept override {
+    // The result of `put` is ignored. If the inbox is closed, the rank has left, and its operations
+    // have ended.
+    if (!is_in_inbox_.exchange(true)) inbox_.put(entry_);
+  }
+  /// Called after the entry was taken out of the inbox and before the run queue runs.
+  void took_entry() noexcept { is_in_inbox_.exchange(false); }
+
+ private:
+  inbox& inbox_;
+  inbox_entry entry_;
+  std::atomic<bool> is_in_inbox_ = false;
 };
 
 }  // namespace colls::threads

@@ -35,8 +35,10 @@ class thread_transport final : failure_hooks {
         gone_(index(inboxes.size())),
         last_collectives_(index(inboxes.size())),
         control_(inboxes, rank),
-        failure_completion_(*this) {
+        failure_completion_(*this),
+        waker_(inbox_) {
     matcher_.add(*this);
+    queue_.waker = &waker_;
   }
   thread_transport(const thread_transport&) = delete;
   thread_transport& operator=(const thread_transport&) = delete;
@@ -386,6 +388,9 @@ class thread_transport final : failure_hooks {
         case inbox_entry::kind::processed:
           control_.recycle(static_cast<control_message&>(first));
           break;
+        case inbox_entry::kind::wake:
+          waker_.took_entry();
+          break;
         case inbox_entry::kind::goodbye:
           handle_goodbye(static_cast<const threads::goodbye_message&>(first));
           break;
@@ -504,6 +509,7 @@ class thread_transport final : failure_hooks {
   threads::node_pool<message> messages_;
   threads::control_messages control_;
   failure_completion failure_completion_;
+  threads::inbox_waker waker_;
 };
 static_assert(consuming_transport<thread_transport>);
 static_assert(driver<thread_transport>);
