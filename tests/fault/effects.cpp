@@ -506,6 +506,41 @@ void checksum() {
   });
 }
 
+/// A call of another thread throws with the variable; tests/call/check_threads.cpp tests all calls.
+void check_threads() {
+  for (const bool is_checked : {false, true}) {
+    CAPTURE(is_checked);
+    strings more;
+    if (is_checked) more.push_back("COLLS_CHECK_THREADS=1");
+    const int port = next_port();
+    const std::vector<rank_settings> ranks{by_hand(0, 2, port, more), by_hand(1, 2, port, more)};
+    world_of all(ranks, [](colls::world& world, const line& test) -> task<> {
+      co_await world.barrier();
+      std::string answer = "accepted";
+      std::thread([&] {
+        try {
+          const auto refused = world.barrier();
+          answer = refused.reason().detail;
+        } catch (const colls::error& thrown) {
+          answer = std::string("thrown: ") + thrown.record().detail;
+        }
+      }).join();
+      co_await world.barrier();
+      test.say(answer);
+    });
+    for (const std::size_t r : {0u, 1u}) {
+      const std::string answer = all.hear(r);
+      CHECK(contains(answer, is_checked ? "thrown: thread " : "another thread is inside"));
+      CHECK(contains(answer, "the world belongs to thread") == is_checked);
+      CHECK(all.end(r).status == 0);
+    }
+  }
+  const int port = next_port();
+  world_of wrong({by_hand(0, 1, port, {"COLLS_CHECK_THREADS=maybe"})}, meet);
+  CHECK(wrong.end(0).status == 1);
+  CHECK(contains(wrong.log(0), "COLLS_CHECK_THREADS=maybe is neither 1 nor 0"));
+}
+
 /// A port of a program that is not colls.
 struct taken_port {
   colls::listener held;
@@ -828,6 +863,7 @@ const row table[] = {
     {"COLLS_TRANSPORT config.transport", transport},
     {"COLLS_READS config.reads", reads},
     {"COLLS_CHECKSUM config.checksum", checksum},
+    {"COLLS_CHECK_THREADS", check_threads},
     {"COLLS_PORT config.ports", port},
     {"COLLS_JOB config.job", job_name},
     {"COLLS_LOG", log_level},

@@ -91,6 +91,8 @@ COLLS_ONCE void launcher_environment_reader::read_common() {
   cfg_.insecure = parse_switch("COLLS_INSECURE", env_.text("COLLS_INSECURE"));
   cfg_.transport = env_.text("COLLS_TRANSPORT");
   cfg_.reads = env_.text("COLLS_READS");
+  // The run queue reads this variable. Here only its value is checked.
+  (void)parse_switch("COLLS_CHECK_THREADS", env_.text("COLLS_CHECK_THREADS"));
   cfg_.checksum = parse_switch("COLLS_CHECKSUM", env_.text("COLLS_CHECKSUM"));
   if (const char* const text = env_.get("COLLS_TIMEOUT")) {
     cfg_.timeout = parse_duration("COLLS_TIMEOUT", text);

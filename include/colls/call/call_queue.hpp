@@ -59,17 +59,19 @@ class call_cache {
     for (std::size_t i = 0; i < max_entries; ++i) {
       if (entries_[i].requested != requested) continue;
       if (custom != nullptr && entries_[i].algorithm != custom) continue;
-      last_[static_cast<std::size_t>(requested.operation)] = static_cast<std::uint8_t>(i);
+      remember(requested.operation, i);
       return &entries_[i];
     }
     return nullptr;
   }
   const entry& add(const entry& new_entry) {
     newest_ = (newest_ + 1) % max_entries;
-    last_[static_cast<std::size_t>(new_entry.requested.operation)] =
-        static_cast<std::uint8_t>(newest_);
+    if (!remembers_last_ && newest_ == 0) newest_ = 1;
+    remember(new_entry.requested.operation, newest_);
     return entries_[newest_] = new_entry;
   }
+  /// Makes `find_last` always return null. It then reads only what never changes.
+  void disable_find_last() { remembers_last_ = false; }
   void clear() {
     for (entry& cached : entries_) cached.requested = {};
   }
@@ -77,8 +79,14 @@ class call_cache {
  private:
   static constexpr std::size_t max_entries = 8;
 
-  entry entries_[max_entries];
+  void remember(collective operation, std::size_t index) {
+    if (!remembers_last_) return;
+    last_[static_cast<std::size_t>(operation)] = static_cast<std::uint8_t>(index);
+  }
+
+  entry entries_[max_entries];  // if `remembers_last_` is false, the first stays empty
   std::size_t newest_ = 0;
+  bool remembers_last_ = true;
   std::uint8_t last_[32] = {};  // for each collective, the index of the entry that was used last
 };
 
@@ -129,6 +137,10 @@ class call_queue : public call_owner {
   /// nothing.
   template <class T>
   [[gnu::noinline, gnu::cold]] operation<T> refuse(call<T>* new_call, failure reason) {
+    if (queue_.is_checked() && is_called_by_other_thread()) {
+      delete new_call;
+      throw_second_thread();
+    }
     reason.observer = matcher_.rank();
     reason.communicator = state_.id();
     reason.refused = true;
@@ -140,6 +152,7 @@ class call_queue : public call_owner {
   /// Creates the `Call` object of a collective, gives it the next sequence number, and starts or
   /// defers it. `prepare(call)` creates the body of the call. If the communicator is closed or has
   /// failed, or if another thread runs `queue()`, returns an operation that has already failed.
+  /// Throws if `queue()` is checked and belongs to another thread.
   template <class Call, class Prepare>
   [[gnu::always_inline]] operation<typename Call::value_type> begin(const cached_call& cached,
                                                                     const options& opts,
@@ -147,7 +160,7 @@ class call_queue : public call_owner {
                                                                     const Prepare& prepare) {
     using T = typename Call::value_type;
     Call* const new_call = make<Call>(cached.record);
-    if (!is_usable()) return refuse_unusable<T>(new_call);
+    if (!is_usable() && !can_claim()) return refuse_unusable<T>(new_call);
     std::unique_ptr<Call> holder(new_call);
     new_call->sequence = state_.take_sequence(cached.call_fingerprint, cached.record.hash);
     new_call->working_bytes = working_bytes;
@@ -180,7 +193,7 @@ class call_queue : public call_owner {
   template <class T, class Body>
   operation<T> begin_point_to_point(call<T>* new_call, std::uint64_t tag, const options& opts,
                                     Body body) {
-    if (!is_usable()) return refuse_unusable(new_call);
+    if (!is_usable() && !can_claim()) return refuse_unusable(new_call);
     new_call->sequence = tag;
     new_call->expired = [](operation_record& self, const failure& reason) {
       auto& late_call = static_cast<call_base&>(self);
@@ -205,9 +218,19 @@ class call_queue : public call_owner {
     matcher_.discard(owned);
     wake_driver();
   }
+  /// Returns whether another thread runs `queue()`, or, if the queue is checked, whether it belongs
+  /// to another thread. If it belongs to no thread, it belongs to the calling thread afterwards.
+  bool is_called_by_other_thread() {
+    return queue_.is_run_by_other_thread() && !queue_.try_claim();
+  }
+  /// Throws if `queue()` is checked and belongs to another thread.
+  void check_thread() {
+    if (queue_.is_checked() && is_called_by_other_thread()) throw_second_thread();
+  }
 
   /// Revokes the communicator: makes all operations on it fail with `reason` on all ranks.
   void revoke(const failure& reason) {
+    check_thread();
     matcher_.revoke(state_, reason);
     wake_driver();
   }
@@ -238,6 +261,7 @@ class call_queue : public call_owner {
         queue_(queue),
         state_(id, rank, size, std::move(members)),
         is_world_(is_world) {
+    if (queue_.is_checked()) cache_.disable_find_last();
     matcher_.add(state_);
   }
   ~call_queue() = default;  // the derived class must have called `shut_down`
@@ -272,11 +296,26 @@ class call_queue : public call_owner {
   }
 
   [[gnu::always_inline]] bool is_usable() const {
-    return is_open_ && !state_.failed() && !queue_.is_run_by_other_thread();
+    return !queue_.is_run_by_other_thread() && is_open_ && !state_.failed();
+  }
+  // Called if `is_usable` has returned false. Returns whether the call can start nevertheless,
+  // because it is the first one on a checked queue.
+  [[gnu::noinline, gnu::cold]] bool can_claim() {
+    return !is_called_by_other_thread() && is_usable();
+  }
+  [[noreturn, gnu::noinline, gnu::cold]] void throw_second_thread() const {
+    failure reason = second_thread_failure(queue_);
+    reason.observer = matcher_.rank();
+    reason.communicator = state_.id();
+    reason.refused = true;
+    throw error(reason);
   }
   template <class T>
   [[gnu::noinline, gnu::cold]] operation<T> refuse_unusable(call<T>* new_call) {
-    if (is_open_ && !state_.failed()) return refuse(new_call, second_thread_failure());
+    if (queue_.is_run_by_other_thread() &&
+        (queue_.is_checked() || (is_open_ && !state_.failed()))) {
+      return refuse(new_call, second_thread_failure(queue_));
+    }
     failure reason = state_.reason();
     if (!is_open_) {
       reason = failure(errc::closed, "this rank has closed the communicator");

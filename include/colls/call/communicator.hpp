@@ -100,7 +100,9 @@ class core_owner : public std::unique_ptr<Core> {
 ///
 /// Only the thread that runs the executor of a communicator may use the communicator. If another
 /// thread makes a call while this thread is in a blocking wait, the operation of that call fails
-/// with `errc::invalid_argument`.
+/// with `errc::invalid_argument`. With COLLS_CHECK_THREADS=1 in the environment, a call of another
+/// thread throws `errc::invalid_argument` at any time. The communicator then belongs to the thread
+/// that makes the first call or is the first in a blocking wait.
 template <class Transport>
 class communicator {
  public:
@@ -140,7 +142,10 @@ class communicator {
   /// Sets the network costs. From these costs, the communicator predicts how long each algorithm
   /// takes, and chooses the fastest algorithm. All ranks must pass equal costs. Must not be called
   /// while an operation is in flight.
-  void set_costs(const network_cost& net) { core_->set_costs(net); }
+  void set_costs(const network_cost& net) {
+    core_->check_thread();
+    core_->set_costs(net);
+  }
   /// Measures the network costs by sending messages between the ranks, which takes a few
   /// milliseconds. When the operation has ended, this communicator chooses algorithms based on the
   /// measured costs. Communicators that are made from this one later inherit the costs. `measure`

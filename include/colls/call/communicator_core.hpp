@@ -52,7 +52,7 @@ class core final : public call_queue {
   class [[nodiscard]] custom_pin {
    public:
     custom_pin(core& owner, const algorithm_info* custom) {
-      if (owner.queue().is_run_by_other_thread()) return;  // its call is refused
+      if (owner.is_called_by_other_thread()) return;  // its call is refused
       owner.custom_ = custom;
       owner_ = &owner;
     }
@@ -206,6 +206,7 @@ core<Transport>::~core() {
 
 template <class Transport>
 std::shared_ptr<std::byte> core<Transport>::allocate(std::size_t size) {
+  check_thread();
   if constexpr (std::is_same_v<transport_memory_t<Transport>, device_memory>) {
     // An allocation of 0 bytes could return null. The caller would take this for a lack of memory,
     // so this function allocates at least one byte.

@@ -291,6 +291,7 @@ inline task<> nothing_to_close() { co_return; }
 
 template <class Transport>
 operation<> core<Transport>::close(time_span deadline) {
+  check_thread();
   auto* const closing = new close_call<Transport>(net_);
   const bool closes_world = is_open() && is_world();
   shut_down();

@@ -20,8 +20,8 @@ template <collective Coll>
                                                                    const selection_query& query,
                                                                    const options& opts,
                                                                    checks& check) {
-  if (queue().is_run_by_other_thread()) {
-    check.fail(second_thread_failure());
+  if (is_called_by_other_thread()) {
+    check.fail(second_thread_failure(queue()));
     return nullptr;
   }
   const bool is_custom =

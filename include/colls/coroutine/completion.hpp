@@ -10,6 +10,7 @@
 #include <atomic>
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 
 namespace colls {
 
@@ -168,13 +169,31 @@ class run_queue {
     const void* previous_;
   };
   /// Returns whether a thread other than the calling thread runs the queue in a blocking wait. May
-  /// return false for a wait that begins during this call.
+  /// return false for a wait that begins during this call. If the queue is checked, returns whether
+  /// no thread or a thread other than the calling thread has claimed the queue.
   bool is_run_by_other_thread() const {
     const void* const runner = runner_.load(std::memory_order_relaxed);
     return runner != nullptr && runner != detail::this_thread();
   }
 
-  run_queue() { head_.next_ = head_.prev_ = &head_; }
+  /// Returns whether only the thread that has claimed the queue may use it. This is the case if the
+  /// environment had COLLS_CHECK_THREADS=1 when the queue was constructed.
+  bool is_checked() const { return is_checked_; }
+  /// Called if `is_run_by_other_thread` returns true. Returns true if the calling thread may use
+  /// the queue nevertheless, because the queue is checked and no other thread has claimed it. This
+  /// thread has claimed it then.
+  bool try_claim() noexcept;
+  /// Makes the queue unchecked. Called at its construction if several threads take turns at it.
+  void accept_all_threads();
+  /// The numbers of two threads, as std::thread::id is printed.
+  struct thread_pair {
+    std::uintptr_t caller;
+    std::uintptr_t claimer;
+  };
+  /// Returns the numbers of the calling thread and of the thread that has claimed the queue.
+  thread_pair caller_and_claimer() const;
+
+  run_queue();
   run_queue(const run_queue&) = delete;
   run_queue& operator=(const run_queue&) = delete;
   ~run_queue() {
@@ -267,7 +286,11 @@ class run_queue {
   intrusive_list<polled_condition, &polled_condition::links_> conditions_;
   std::size_t watched_ = 0;  // the number of conditions and of remote completions
   std::atomic<remote_completion*> newest_remote_ = nullptr;  // a list of those that were posted
-  std::atomic<const void*> runner_ = nullptr;  // the thread that runs the queue in a blocking wait
+  // The thread that runs the queue in a blocking wait. If the queue is checked, the thread that has
+  // claimed it, or an address that is no thread's if no thread has.
+  std::atomic<const void*> runner_ = nullptr;
+  bool is_checked_ = false;
+  std::atomic<std::uintptr_t> claimer_ = 0;  // the number of that thread, or 0
 };
 
 inline polled_condition::~polled_condition() {
@@ -305,3 +328,7 @@ concept request = requires(const Request& description) {
 };
 
 }  // namespace colls
+
+#ifndef COLLS_SEPARATE_COMPILATION
+#include <colls/coroutine/completion.ipp>
+#endif

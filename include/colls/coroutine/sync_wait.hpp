@@ -28,16 +28,28 @@ concept driver = requires(Driver& driver, unsigned idle_polls) {
 namespace detail {
 
 /// Returns the failure for a call that a thread makes while another thread is in a blocking wait on
-/// the same world. The library refuses such a call.
-inline failure second_thread_failure() {
-  return failure(errc::invalid_argument,
+/// the same world, or, if `queue` is checked, after another thread has used the world.
+inline failure second_thread_failure(const run_queue& queue) {
+  failure reason(errc::invalid_argument,
                  "another thread is inside: a world belongs to one thread at a time; "
                  "dup(executor) makes one for a second thread");
+  if (queue.is_checked()) {
+    const run_queue::thread_pair threads = queue.caller_and_claimer();
+    reason.set_detail(
+        "thread %llu makes a call, but the world belongs to thread %llu; dup(executor) makes one "
+        "for a second thread (COLLS_CHECK_THREADS)",
+        static_cast<unsigned long long>(threads.caller),
+        static_cast<unsigned long long>(threads.claimer));
+  }
+  return reason;
 }
 
+/// Called if `is_run_by_other_thread` has returned true. Throws unless this thread may claim the
+/// queue of the driver.
 template <driver Driver>
-[[noreturn, gnu::noinline, gnu::cold]] void refuse_second_thread(const Driver& driver) {
-  failure reason = second_thread_failure();
+[[gnu::noinline, gnu::cold]] void claim_or_refuse(Driver& driver) {
+  if (driver.queue().try_claim()) return;
+  failure reason = second_thread_failure(driver.queue());
   if constexpr (requires { driver.world_rank(driver.rank()); }) {
     reason.observer = driver.world_rank(driver.rank());
   }
@@ -48,11 +60,12 @@ template <driver Driver>
 
 /// Runs the driver on this thread until the operation has completed. Returns the value of the
 /// operation or throws its error. Throws `errc::invalid_argument` if another thread is in a
-/// blocking wait with the same driver.
+/// blocking wait with the same driver, or if the driver's queue is checked and belongs to another
+/// thread.
 template <driver Driver, class Operation>
   requires startable<std::remove_reference_t<Operation>>
 auto sync_wait(Driver& driver, Operation&& operation) {
-  if (driver.queue().is_run_by_other_thread()) detail::refuse_second_thread(driver);
+  if (driver.queue().is_run_by_other_thread()) detail::claim_or_refuse(driver);
   const run_queue::run_scope queue_scope(driver.queue());
   const struct driver_scope {
     explicit driver_scope(Driver& entered) : driver(entered) { driver.enter(); }

@@ -45,6 +45,15 @@ COLLS_ONCE boost::asio::io_context* io_context_of(const boost::asio::any_io_exec
   return nullptr;
 }
 
+/// Returns whether the executor is that of an io_context itself. The handlers of other executors,
+/// such as strands, may run on several threads, one after another.
+COLLS_ONCE bool is_io_context(const boost::asio::any_io_executor& executor) {
+  using plain = boost::asio::io_context::executor_type;
+  using tracked = decltype(boost::asio::require(std::declval<plain>(),
+                                                boost::asio::execution::outstanding_work.tracked));
+  return executor.target<plain>() != nullptr || executor.target<tracked>() != nullptr;
+}
+
 }  // namespace detail
 
 COLLS_ONCE std::shared_ptr<engine> engine::get(const boost::asio::any_io_executor& executor) {
@@ -159,6 +168,7 @@ COLLS_ONCE engine::engine(const boost::asio::any_io_executor& executor)
   detail::fork_guard::add(epoll_.get());
   queue_.executor = &executor_;
   queue_.waker = &waker_;
+  if (!detail::is_io_context(executor)) queue_.accept_all_threads();
 }
 
 COLLS_ONCE void engine::event_waker::prepare() noexcept {
