@@ -63,6 +63,7 @@ HALVES = {
     "call/point_to_point": "call/communicator_core",
     "call/probe": "call/communicator_core",
     "call/batch": "call/communicator_core",
+    "call/unknown_lengths": "call/communicator_core",
     "call/neighbours": "call/communicator_core",
     "transport/simulated/fault_injection": "transport/simulated/simulated_transport",
     "transport/simulated/rank": "transport/simulated/simulated_transport",

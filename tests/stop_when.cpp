@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <colls/stop_when.hpp>
 
+#include <colls/join.hpp>
 #include <colls/simulated.hpp>
 #include <colls/threads.hpp>
 

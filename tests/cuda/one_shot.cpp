@@ -378,7 +378,8 @@ TEST_CASE("sums of ranks whose threads run concurrently") {
   for (const bool is_two_shot : {false, true}) {
     for (const bool in_place : {true, false}) {
       ++seed;
-      concurrently<float, colls::plus, 2>({500, 1, is_two_shot, in_place, 0, 0, 2 * sums, 20}, 3, seed);
+      concurrently<float, colls::plus, 2>({500, 1, is_two_shot, in_place, 0, 0, 2 * sums, 20}, 3,
+                                          seed);
       concurrently<vec3, fold3, 3>({700, 2, is_two_shot, in_place, 0, 1, sums, 20}, 2, seed);
       concurrently<colls::bfloat16, colls::plus, 4>({900, 1, is_two_shot, in_place, 1, 0, sums, 50},
                                                     2, seed);

@@ -10,6 +10,7 @@
 #include <colls/base/op.hpp>
 #include <colls/base/shared_buffer.hpp>
 
+#include <algorithm>
 #include <iterator>
 #include <optional>
 #include <utility>
@@ -157,6 +158,27 @@ inline constexpr char other_devices_stream[] =
 inline constexpr char unaligned_memory[] =
     "a device_span does not begin where its elements are aligned, as a GPU needs them";
 
+/// Satisfied by a range of contiguous ranges, such as a std::vector of std::vectors or of spans.
+template <class List>
+concept buffer_list = requires(std::remove_reference_t<List>& list) {
+  std::begin(list);
+  std::end(list);
+  requires contiguous<std::remove_reference_t<decltype(*std::begin(list))>>;
+};
+template <buffer_list List>
+using listed_buffer = decltype(*std::begin(std::declval<std::remove_reference_t<List>&>()));
+/// The element type of the buffers of a list.
+template <buffer_list List>
+using list_element_t = range_element_t<listed_buffer<List>>;
+
+template <buffer_list List>
+constexpr void check_list() {
+  static_assert(outlives_the_call<List> ||
+                    std::ranges::enable_borrowed_range<std::remove_cvref_t<listed_buffer<List>>>,
+                "colls: the list is a temporary whose buffers would be destroyed before the "
+                "operation ends: give it a name, or pass a list of std::spans");
+}
+
 template <class Range>
 inline constexpr bool is_none = std::is_same_v<std::remove_cvref_t<Range>, none_t>;
 
@@ -175,6 +197,21 @@ inline bool overlap_partially(any_buffer a, any_buffer b) {
   if (a_size == 0 || b_size == 0) return false;
   if (begin(a) == begin(b) && a_size == b_size) return false;
   return begin(a) < begin(b) + b_size && begin(b) < begin(a) + a_size;
+}
+
+/// Returns whether no two of the buffers overlap.
+inline bool are_disjoint(std::vector<any_buffer> buffers) {
+  std::erase_if(buffers, [](const any_buffer& each) { return each.size() == 0; });
+  const auto address = [](const any_buffer& each) {
+    return reinterpret_cast<std::uintptr_t>(each.data());
+  };
+  std::sort(buffers.begin(), buffers.end(),
+            [&](const any_buffer& a, const any_buffer& b) { return address(a) < address(b); });
+  for (std::size_t i = 1; i < buffers.size(); ++i) {
+    const any_buffer& before = buffers[i - 1];
+    if (address(before) + before.size() * before.element_size() > address(buffers[i])) return false;
+  }
+  return true;
 }
 
 /// The value that `offsets_of` returns in place of each offset after an invalid count.

@@ -215,13 +215,15 @@ class communicator {
   /// Reduces the `data` of all ranks elementwise and stores the result in `data` on every rank. The
   /// results of all ranks are bitwise equal.
   template <auto Pinned = algorithm::automatic, readable_range Data, class Op = plus>
-    requires(!detail::is_options<Op> && !detail::is_buffer_as_value<Op>)
+    requires(!detail::is_options<Op> && !detail::is_buffer_as_value<Op> &&
+             !detail::buffer_list<Data>)
   operation<> all_reduce(Data&& data, Op op = {}, const options& opts = {}) {
     const any_buffer buffer = output(std::forward<Data>(data), opts);
     return start_reduce_to_all<collective::all_reduce, Pinned, range_element_t<Data>>(
         buffer, buffer, op, opts);
   }
   template <auto Pinned = algorithm::automatic, readable_range Data>
+    requires(!detail::buffer_list<Data>)
   operation<> all_reduce(Data&& data, const options& opts) {
     return all_reduce<Pinned>(std::forward<Data>(data), plus{}, opts);
   }
@@ -259,6 +261,24 @@ class communicator {
   template <auto Pinned = algorithm::automatic, class... Ranges>
   operation<> all_reduce(const colls::group<Ranges...>& buffers, const options& opts) {
     return all_reduce<Pinned>(buffers, plus{}, opts);
+  }
+
+  /// Does the same for a list of buffers, such as a std::vector of std::spans, whose number is known
+  /// only at run time.
+  template <auto Pinned = algorithm::automatic, detail::buffer_list List, class Op = plus>
+    requires(!detail::is_options<Op> && !detail::is_buffer_as_value<Op>)
+  operation<> all_reduce(List&& buffers, Op op = {}, const options& opts = {}) {
+    using element = detail::combined_as<detail::list_element_t<List>, Op>;
+    static_assert(writable_range<detail::listed_buffer<List>>,
+                  "colls: the call writes the buffers of a list, and they are const");
+    const reduction& erased_op = make_reduction<collective::all_reduce, element>(op, opts);
+    return core_->all_reduce_group(
+        erased_op, inputs(std::forward<List>(buffers), opts),
+        pin_algorithm<collective::all_reduce, Pinned, commutative_for<Op, element>>(opts));
+  }
+  template <auto Pinned = algorithm::automatic, detail::buffer_list List>
+  operation<> all_reduce(List&& buffers, const options& opts) {
+    return all_reduce<Pinned>(std::forward<List>(buffers), plus{}, opts);
   }
 
   /// Reduces the `data` of all ranks elementwise and stores the result in the root's `data`. The
@@ -383,6 +403,14 @@ class communicator {
                              pin_algorithm<collective::all_gather, Pinned>(opts));
   }
 
+  /// Gives every rank the `in` of all ranks, in rank order. The lengths may differ, and no rank
+  /// needs to know those of the others: the ranks first exchange them, which costs a short
+  /// all_gather. In host memory only.
+  template <auto Pinned = algorithm::automatic, readable_range In>
+  auto all_gather_v(In&& in, const options& opts = {}) {
+    return start_gathering<collective::all_gather, Pinned>(std::forward<In>(in), -1, opts);
+  }
+
   /// For each rank r, copies rank r's `in` into block r of the root's `out`. All blocks have equal
   /// length. Ranks other than the root may pass `none` as `out`.
   template <auto Pinned = algorithm::automatic, readable_range In, class Out>
@@ -403,6 +431,12 @@ class communicator {
     return core_->template gather_or_scatter<collective::gather>(
         type_of<In>(), input(std::forward<In>(in), opts), output(std::forward<Out>(out), opts),
         detail::offsets_of(counts), root, pin_algorithm<collective::gather, Pinned>(opts));
+  }
+  /// Gives the root the `in` of all ranks, in rank order, after an exchange of the lengths. The
+  /// other ranks get no values, and offsets that are 0.
+  template <auto Pinned = algorithm::automatic, readable_range In>
+  auto gather_v(In&& in, int root, const options& opts = {}) {
+    return start_gathering<collective::gather, Pinned>(std::forward<In>(in), root, opts);
   }
   /// For each rank r, copies block r of the root's `in` into rank r's `out`. All blocks have equal
   /// length. Ranks other than the root may pass `none` as `in`.
@@ -426,6 +460,27 @@ class communicator {
         detail::offsets_of(counts), root, pin_algorithm<collective::scatter, Pinned>(opts));
   }
 
+  /// Gives rank r a vector of the elements of `list[r]` of the root, which passes a range of
+  /// contiguous ranges, one for each rank. The other ranks may pass `none`. The root first tells
+  /// the lengths to all ranks.
+  template <class T, class List>
+    requires(detail::buffer_list<List> || detail::is_none<List>)
+  operation<std::vector<T>> scatter_v(List&& list, int root, const options& opts = {}) {
+    detail::check_growing<memory_space, T>();
+    std::vector<any_buffer> blocks;
+    if constexpr (!detail::is_none<List>) {
+      static_assert(std::is_same_v<detail::list_element_t<List>, T>,
+                    "colls: the buffers of the list have another element type");
+      if (rank() == root) blocks = inputs(std::forward<List>(list), opts);
+    }
+    return start_unknown<detail::block_call<T>>(
+        {collective::scatter, element_id<T>(), sizeof(T), root, std::move(blocks)}, opts);
+  }
+  template <detail::buffer_list List>
+  auto scatter_v(List&& list, int root, const options& opts = {}) {
+    return scatter_v<detail::list_element_t<List>>(std::forward<List>(list), root, opts);
+  }
+
   /// For all ranks i and j, copies block j of rank i's `in` into block i of rank j's `out`. `in`
   /// and `out` each consist of `size()` blocks of equal length.
   template <auto Pinned = algorithm::automatic, readable_range In, readable_range Out>
@@ -447,6 +502,20 @@ class communicator {
                              output(std::forward<Out>(out), opts), detail::offsets_of(send_counts),
                              detail::offsets_of(recv_counts),
                              pin_algorithm<collective::all_to_all, Pinned>(opts));
+  }
+
+  /// Gives each rank what the others have for it: block i of rank j's result is `list[j]` of rank
+  /// i. `list` is a range of contiguous ranges, one for each rank. Each pair of ranks first
+  /// exchanges the lengths.
+  template <auto Pinned = algorithm::automatic, detail::buffer_list List>
+  auto all_to_all_v(List&& list, const options& opts = {}) {
+    using element = detail::list_element_t<List>;
+    detail::check_growing<memory_space, element>();
+    decltype(auto) pinned = pin_algorithm<collective::all_to_all, Pinned>(opts);
+    return start_unknown<detail::gathering_call<element>>(
+        {collective::all_to_all, element_id<element>(), sizeof(element), -1,
+         inputs(std::forward<List>(list), opts)},
+        pinned);
   }
 
   // ---- point to point
@@ -633,6 +702,14 @@ class communicator {
     }
     return erased_data;
   }
+  /// Returns the buffers of a list, as `input` returns a buffer.
+  template <class List>
+  std::vector<any_buffer> inputs(List&& list, const options& opts) const {
+    detail::check_list<List>();
+    std::vector<any_buffer> buffers;
+    for (auto&& each : list) buffers.push_back(input(each, opts));
+    return buffers;
+  }
   template <class Range>
   any_buffer output(Range&& data, const options& opts) const {
     static_assert(detail::is_none<Range> || writable_range<Range>,
@@ -748,6 +825,25 @@ class communicator {
     const reduction& erased_op = make_reduction<coll, element>(op, opts);
     return core_->reduce_scatter(erased_op, in, out, std::move(offsets),
                                  pin_algorithm<coll, Pinned, commutative_for<Op, element>>(opts));
+  }
+
+  template <collective Coll, auto Pinned, class In>
+  auto start_gathering(In&& in, int root, const options& opts) {
+    using element = typename detail::gathered_element<In>::type;
+    detail::check_growing<memory_space, element>();
+    if constexpr (!std::is_same_v<element, bool>) {
+      decltype(auto) pinned = pin_algorithm<Coll, Pinned>(opts);
+      return start_unknown<detail::gathering_call<element>>(
+          {Coll, element_id<element>(), sizeof(element), root,
+           std::vector<any_buffer>{input(std::forward<In>(in), opts)}},
+          pinned);
+    }
+  }
+  template <class Call>
+  operation<typename Call::value_type> start_unknown(detail::unknown_lengths_request request,
+                                                     const options& opts) {
+    return detail::start_unknown_lengths<Call>(*core_.operator->(), std::move(request), opts,
+                                               [](Call&) {});
   }
 
   detail::core_owner<detail::core<Transport>> core_;

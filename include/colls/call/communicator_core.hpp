@@ -9,6 +9,7 @@
 #include <colls/base/shared_buffer.hpp>
 #include <colls/call/arguments.hpp>
 #include <colls/call/call_queue.hpp>
+#include <colls/call/gathered.hpp>
 #include <colls/channel/transport.hpp>
 #include <colls/reduction/erased_reduction.hpp>
 
@@ -94,6 +95,12 @@ class core final : public call_queue {
   operation<> all_to_all(std::uint32_t type, any_buffer in, any_buffer out, offsets sends,
                          offsets receives, const options& opts);
 
+  /// Checks the arguments of a call of unknown lengths, and returns its fingerprint.
+  fingerprint check_unknown_lengths(const unknown_lengths_request& call, const options& opts,
+                                    checks& check);
+  /// Returns the body of a call of unknown lengths, which fills `result`.
+  task<> run_unknown_lengths(call_base& owner, unknown_lengths_request call, growing_result& result,
+                             const options& opts);
   /// Starts an all_gather or an all_to_all between neighbours.
   operation<> exchange_with_neighbours(collective coll, std::uint32_t type, any_buffer in,
                                        any_buffer out, neighbour_graph graph, const options& opts);
@@ -150,6 +157,12 @@ class core final : public call_queue {
   void wake_driver() override;
   void call_ended(call_base& ended_call) noexcept override;
 
+  // Returns the algorithm of the user's own that a call of `coll` pins, or null.
+  const algorithm_info* custom_of(const options& opts, collective coll) const {
+    const bool is_custom =
+        opts.algorithm == algorithm::custom && custom_ != nullptr && custom_->operation == coll;
+    return is_custom ? custom_ : nullptr;
+  }
   // Checks the destination and the tag of a send, and returns the key of its message.
   message_key send_key(checks& check, int dest, int tag) const;
   // Checks the source and the tag of a receive, and returns the key of its message.
@@ -269,3 +282,4 @@ void set_device_options(operation_record& record, const options& opts) {
 #include <colls/call/point_to_point.hpp>
 #include <colls/call/probe.hpp>
 #include <colls/call/start_call.hpp>
+#include <colls/call/unknown_lengths.hpp>

@@ -24,10 +24,8 @@ template <collective Coll>
     check.fail(second_thread_failure(queue()));
     return nullptr;
   }
-  const bool is_custom =
-      opts.algorithm == algorithm::custom && custom_ != nullptr && custom_->operation == Coll;
-  const algorithm_info* const custom = is_custom ? custom_ : nullptr;
-  if (is_custom) requested.shape = with_name(requested.shape, custom->name);
+  const algorithm_info* const custom = custom_of(opts, Coll);
+  if (custom != nullptr) requested.shape = with_name(requested.shape, custom->name);
   if (const call_cache::entry* const known = cache().find(requested, custom)) return known;
   const call_cache::entry chosen =
       choose_algorithm<Coll, Transport>(tuning(), requested, query, opts, custom, check);
@@ -127,12 +125,8 @@ operation<> core<Transport>::all_reduce_group(const reduction& op, std::vector<a
     total += part.size();
     sizes.push_back(part.size());
     check.check_size(part);
-    for (const any_buffer& other : parts) {
-      check.require(&part == &other || part.size() == 0 || other.size() == 0 ||
-                        (part.data() != other.data() && !overlap_partially(part, other)),
-                    "two buffers of the group overlap");
-    }
   }
+  check.require(check.failed() || are_disjoint(parts), "two buffers of the group overlap");
   const auto make_fingerprint = [&] {
     return with_shape(fingerprint_of(collective::all_reduce, op, total, -1, opts), sizes);
   };
@@ -140,11 +134,16 @@ operation<> core<Transport>::all_reduce_group(const reduction& op, std::vector<a
     return query_of(collective::all_reduce, total, state().size(), op, opts);
   };
   const std::size_t working_bytes = total * op.accumulate_size;
-  constexpr std::size_t max_packed_bytes = 64 * 1024;
+  // Short buffers are reduced together, because each buffer costs messages of its own. So are very
+  // many buffers, because there is a limited number of lanes.
+  constexpr std::size_t short_buffer = 64 * 1024;
+  constexpr std::size_t max_buffers = 256;
+  const std::size_t buffers = std::max<std::size_t>(parts.size(), 1);
+  const bool is_packed = working_bytes <= short_buffer ||
+                         working_bytes / buffers < short_buffer / 4 || buffers > max_buffers;
   const auto body = [&](call<void>& new_call, const channel& net, const auto& chosen) {
     return call_body<channel>::all_reduce_group(net, chosen.run, std::move(parts),
-                                                store_reduction(new_call, op),
-                                                working_bytes <= max_packed_bytes);
+                                                store_reduction(new_call, op), is_packed);
   };
   const auto no_arguments = [](call<void>&, const auto&) {};
   return launch<collective::all_reduce>(make_fingerprint, make_query, opts, check, working_bytes,
