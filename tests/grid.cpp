@@ -5,6 +5,7 @@
 #include <colls/inproc.hpp>
 #include <colls/world.hpp>
 
+#include "support/inproc_ranks.hpp"
 #include "support/tcp_world.hpp"
 #include "transport/suite.hpp"
 
@@ -18,12 +19,6 @@ namespace {
 using colls::axis;
 using colls::errc;
 using colls::neighbour_graph;
-
-struct inproc_ranks : colls::inproc_world {
-  static constexpr bool ranks_can_die = false;
-  using inproc_world::inproc_world;
-  auto communicator_of(int rank) { return colls::inproc::join(*this, rank); }
-};
 
 template <class World>
 class grid_ranks : public transport_suite::ranks<World> {

@@ -7,6 +7,7 @@
 #include "../support/communicators.hpp"
 #include "../support/counted_memory.hpp"
 #include "../support/driven_threads.hpp"
+#include "../support/inproc_ranks.hpp"
 #include "../support/tcp_world.hpp"
 #include "../transport/suite.hpp"
 
@@ -24,12 +25,6 @@ using colls::gathered;
 struct point {
   int x, y, z;
   friend bool operator==(const point&, const point&) = default;
-};
-
-struct inproc_ranks : colls::inproc_world {
-  static constexpr bool ranks_can_die = false;
-  using inproc_world::inproc_world;
-  auto communicator_of(int rank) { return colls::inproc::join(*this, rank); }
 };
 
 /// The elements that rank `from` has for rank `to`.

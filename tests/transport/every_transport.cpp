@@ -6,18 +6,12 @@
 #include <colls/world.hpp>
 
 #include "../support/driven_threads.hpp"
+#include "../support/inproc_ranks.hpp"
 #include "../support/socketpair_world.hpp"
 #include "../support/tcp_world.hpp"
 #include "suite.hpp"
 
 namespace {
-
-class inproc_ranks : public colls::inproc_world {
- public:
-  static constexpr bool ranks_can_die = false;
-  using inproc_world::inproc_world;
-  auto communicator_of(int rank) { return colls::inproc::join(*this, rank); }
-};
 
 class simulated_ranks : public colls::simulated_world {
  public:
