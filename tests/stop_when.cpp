@@ -248,6 +248,24 @@ TEST_CASE("an operation may be moved, dropped, watched twice, and failed by othe
   all.settle();
 }
 
+TEST_CASE("an operation whose communicator has failed keeps the reason of that failure") {
+  for (const bool is_late : {false, true}) {
+    CAPTURE(is_late);
+    communicators all(3);
+    std::vector<int> data(1000);
+    std::stop_source source;
+    auto summing = all[0].all_reduce<colls::algorithm::ring>(data);
+    all.settle();
+    if (!is_late) summing = stop_when(source.get_token(), std::move(summing));
+    all[1].revoke("enough");
+    source.request_stop();
+    if (is_late) summing = stop_when(source.get_token(), std::move(summing));
+    const failure why = failure_of(all, summing);
+    CHECK(why.code == errc::revoked);
+    CHECK(why.culprit == 1);
+  }
+}
+
 /// Answers requests until a stop is requested.
 template <class Comm>
 colls::task<> serve(Comm& comm, std::stop_token token) {

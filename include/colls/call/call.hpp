@@ -225,7 +225,7 @@ class call_base : public operation_record, public recycled {
     communicator_state& comm = *communicator;
     tag_matcher& matcher = *matcher_;
     call_owner& owner = owner_->lasting_owner();
-    cancel(reason);
+    cancel(comm.failed() ? comm.reason() : reason);
     if (!withdrawn) matcher.revoke(comm, reason);
     owner.wake_driver();
   }
