@@ -158,8 +158,8 @@ TEST_CASE("a stop that was requested earlier cancels at once, one after the end 
   auto second = all[1].all_reduce(std::span(&sums[1], 1));
   first = stop_when(source.get_token(), std::move(first));
   second = stop_when(source.get_token(), std::move(second));
-  all.wait(first);
-  all.wait(second);
+  CHECK(failure_of(all, first).code == errc{});
+  CHECK(failure_of(all, second).code == errc{});
   CHECK(sums[0] == 3);
   CHECK(sums[1] == 3);
   all.check_good();
@@ -401,7 +401,8 @@ void check_wakes(Comm& comm, const Wait& wait_for) {
     later_stop stop(5ms);
     auto receiving = stop_when(stop.token(), comm.recv(std::span(&in, 1), 1));
     wait_for(receiving);
-    shortest = std::min(shortest, stop.age());
+    const auto age = stop.age();
+    if (i > 0) shortest = std::min(shortest, age);  // not only the first request wakes it
     CHECK(receiving.reason().code == errc::cancelled);
   }
   CHECK(shortest < 30ms);
