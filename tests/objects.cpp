@@ -251,6 +251,22 @@ void expect_failure(errc code, int culprit, const OfLast& of_last, const OfOther
   all.expect_spares_work(3);
 }
 
+TEST_CASE("names of all ranks, settings of one, and lists of any length") {
+  colls::inproc::run(3, [](colls::inproc::communicator& world) -> colls::task<> {
+    const std::string name = "rank " + std::to_string(world.rank());
+    const std::vector<std::string> names = co_await colls::all_gather(world, name);
+    const std::map<std::string, int> own_settings{{"epochs", 3}};
+    const auto settings = co_await colls::broadcast(world, own_settings, 0);
+    CHECK(names == std::vector<std::string>{"rank 0", "rank 1", "rank 2"});
+    CHECK(settings.at("epochs") == 3);
+    double sum = 0;
+    std::vector<double> own(static_cast<std::size_t>(world.rank()), 0.5);
+    const auto all = co_await world.all_gather_v(own);
+    for (const double value : all.block(2)) sum += value;
+    CHECK(sum == 1.0);
+  });
+}
+
 TEST_CASE("an object that throws while it is written or read ends the call on all ranks") {
   const auto gather_of = [](int when) {
     return [when](auto& comm) { return colls::all_gather(comm, fragile{when}); };

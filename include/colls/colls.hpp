@@ -17,6 +17,5 @@
 #include <colls/coroutine/task.hpp>
 #include <colls/coroutine/when_all.hpp>
 #include <colls/inproc.hpp>
-#include <colls/stop_when.hpp>
 #include <colls/version.hpp>
 #include <colls/when_any.hpp>

@@ -3,9 +3,11 @@
 #pragma once
 
 // when_any, wait_some: wait until one of several operations has ended. The operations are not
-// consumed: each gives its result when it is awaited.
+// consumed: each gives its result when it is awaited. This header includes `stop_when`, too, which
+// cancels an operation.
 
 #include <colls/call/call.hpp>
+#include <colls/stop_when.hpp>
 
 #include <algorithm>
 #include <array>

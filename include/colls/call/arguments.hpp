@@ -167,6 +167,13 @@ concept buffer_list = requires(std::remove_reference_t<List>& list) {
 };
 template <buffer_list List>
 using listed_buffer = decltype(*std::begin(std::declval<std::remove_reference_t<List>&>()));
+/// Satisfied by a list of buffers that can be reduced. A list of strings is none: it is more likely
+/// a mistake than a sum of characters.
+template <class List>
+concept reducible_list = buffer_list<List> && !requires {
+  typename std::remove_cvref_t<decltype(*std::begin(
+      std::declval<std::remove_reference_t<List>&>()))>::traits_type;
+};
 /// The element type of the buffers of a list.
 template <buffer_list List>
 using list_element_t = range_element_t<listed_buffer<List>>;

@@ -216,14 +216,14 @@ class communicator {
   /// results of all ranks are bitwise equal.
   template <auto Pinned = algorithm::automatic, readable_range Data, class Op = plus>
     requires(!detail::is_options<Op> && !detail::is_buffer_as_value<Op> &&
-             !detail::buffer_list<Data>)
+             !detail::reducible_list<Data>)
   operation<> all_reduce(Data&& data, Op op = {}, const options& opts = {}) {
     const any_buffer buffer = output(std::forward<Data>(data), opts);
     return start_reduce_to_all<collective::all_reduce, Pinned, range_element_t<Data>>(
         buffer, buffer, op, opts);
   }
   template <auto Pinned = algorithm::automatic, readable_range Data>
-    requires(!detail::buffer_list<Data>)
+    requires(!detail::reducible_list<Data>)
   operation<> all_reduce(Data&& data, const options& opts) {
     return all_reduce<Pinned>(std::forward<Data>(data), plus{}, opts);
   }
@@ -265,7 +265,7 @@ class communicator {
 
   /// Does the same for a list of buffers, such as a std::vector of std::spans, whose number is known
   /// only at run time.
-  template <auto Pinned = algorithm::automatic, detail::buffer_list List, class Op = plus>
+  template <auto Pinned = algorithm::automatic, detail::reducible_list List, class Op = plus>
     requires(!detail::is_options<Op> && !detail::is_buffer_as_value<Op>)
   operation<> all_reduce(List&& buffers, Op op = {}, const options& opts = {}) {
     using element = detail::combined_as<detail::list_element_t<List>, Op>;
@@ -276,7 +276,7 @@ class communicator {
         erased_op, inputs(std::forward<List>(buffers), opts),
         pin_algorithm<collective::all_reduce, Pinned, commutative_for<Op, element>>(opts));
   }
-  template <auto Pinned = algorithm::automatic, detail::buffer_list List>
+  template <auto Pinned = algorithm::automatic, detail::reducible_list List>
   operation<> all_reduce(List&& buffers, const options& opts) {
     return all_reduce<Pinned>(std::forward<List>(buffers), plus{}, opts);
   }
@@ -831,13 +831,15 @@ class communicator {
   auto start_gathering(In&& in, int root, const options& opts) {
     using element = typename detail::gathered_element<In>::type;
     detail::check_growing<memory_space, element>();
-    if constexpr (!std::is_same_v<element, bool>) {
-      decltype(auto) pinned = pin_algorithm<Coll, Pinned>(opts);
-      return start_unknown<detail::gathering_call<element>>(
-          {Coll, element_id<element>(), sizeof(element), root,
-           std::vector<any_buffer>{input(std::forward<In>(in), opts)}},
-          pinned);
+    // After a failed check, char avoids further messages of the compiler.
+    using stored = std::conditional_t<std::is_same_v<element, bool>, char, element>;
+    std::vector<any_buffer> blocks;
+    if constexpr (!detail::is_bit_vector<In>) {
+      blocks.push_back(input(std::forward<In>(in), opts));
     }
+    decltype(auto) pinned = pin_algorithm<Coll, Pinned>(opts);
+    return start_unknown<detail::gathering_call<stored>>(
+        {Coll, element_id<element>(), sizeof(element), root, std::move(blocks)}, pinned);
   }
   template <class Call>
   operation<typename Call::value_type> start_unknown(detail::unknown_lengths_request request,
