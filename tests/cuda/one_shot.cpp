@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include "../support/slow_build.hpp"
+
 #include <algorithm>
 #include <array>
 #include <barrier>
@@ -366,14 +368,7 @@ void concurrently(const plan& how, std::size_t threads, unsigned seed) {
 }
 
 TEST_CASE("sums of ranks whose threads run concurrently") {
-#if defined(__has_feature)
-  constexpr bool is_slow = __has_feature(thread_sanitizer) || __has_feature(address_sanitizer);
-#elif defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-  constexpr bool is_slow = true;
-#else
-  constexpr bool is_slow = false;
-#endif
-  constexpr int sums = is_slow ? 4 : 10;
+  constexpr int sums = is_slow_build ? 4 : 10;
   unsigned seed = 0;
   for (const bool is_two_shot : {false, true}) {
     for (const bool in_place : {true, false}) {

@@ -263,8 +263,8 @@ class communicator {
     return all_reduce<Pinned>(buffers, plus{}, opts);
   }
 
-  /// Does the same for a list of buffers, such as a std::vector of std::spans, whose number is known
-  /// only at run time.
+  /// Does the same for a list of buffers whose number is known only at run time, such as a
+  /// std::vector of std::spans.
   template <auto Pinned = algorithm::automatic, detail::reducible_list List, class Op = plus>
     requires(!detail::is_options<Op> && !detail::is_buffer_as_value<Op>)
   operation<> all_reduce(List&& buffers, Op op = {}, const options& opts = {}) {

@@ -138,8 +138,8 @@ failure revoke_for_object(core<Transport>& comm, collective coll) {
 }
 
 /// Starts a call of the type `Call`, which passes the objects that `write(own)` writes. If that
-/// throws, revokes the communicator and returns an operation that has failed. `prepare(call)` is called before the
-/// call begins.
+/// throws, revokes the communicator and returns an operation that has failed. `prepare(call)` is
+/// called before the call begins.
 template <class Call, class Transport, class Write, class Prepare>
 operation<typename Call::value_type> start_object_call(core<Transport>& comm, collective coll,
                                                        std::uint32_t type, int root,
