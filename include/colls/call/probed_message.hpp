@@ -28,8 +28,8 @@ constexpr void check_vector_element() {
 
 }  // namespace detail
 
-/// A message that `communicator::probe` has matched. It waits until `recv` or `recv_vector` receives
-/// it, which each message allows once. If this object is destroyed first, the message is discarded:
+/// A message that `communicator::probe` has matched. It waits for `recv` or `recv_vector`, which
+/// receive it once. If this object is destroyed first, the message is discarded:
 /// if its sender still waits, the send fails with `errc::cancelled`, and the communicator stays
 /// good. If the sender cancels the message, or if the communicator fails or is closed, receiving
 /// the message fails, with `errc::cancelled` or with the error of the communicator.
