@@ -6,15 +6,16 @@
 A comment on the line before a block says what the block is:
     <!-- program: main.cpp -->       a complete program; the sh block after it builds and runs it
     <!-- quoted: examples/X.cpp -->  consecutive lines of that file, perhaps less indented
-Before a table, <!-- calls: examples/X.cpp --> says that the code in its last column occurs in that file.
-A C++ block with a main function has to be a program or quoted. The lines of the sh block are run as they
+Before a table, <!-- calls: examples/X.cpp --> says that the code in its second column occurs in that file.
+A C++ block has to be a program or quoted. The lines of the sh block are run as they
 are, in a folder with the include folder of the checkout and the built programs. The script also checks
 that every linked file exists in the checkout, that every COLLS_ variable on a page is known, and that
-docs/environment.md explains every known variable.
+docs/environment.md explains every known variable. With --compile it also compiles the quoted files, as the build does.
 
-usage: readme.py SOURCE_DIR BUILD_DIR COMPILER... | readme.py --self-test
+usage: readme.py [--compile] SOURCE_DIR BUILD_DIR COMPILER... | readme.py --self-test
 """
 
+import json
 import pathlib
 import re
 import shlex
@@ -27,7 +28,6 @@ BLOCK = re.compile(r"(?:^<!-- (\w+): (\S+) -->\n)?^```(\w*)\n(.*?)^```$", flags=
 TABLE = re.compile(r"^<!-- calls: (\S+) -->\n((?:\|.*\n)+)", flags=re.M)
 LINK = re.compile(r"\]\(([^)#:]+)\)")
 VARIABLES = "docs/environment.md"
-MAIN = re.compile(r"^int main\(", flags=re.M)
 
 
 def lines(text):
@@ -44,9 +44,9 @@ def is_quoted(block, text):
 
 
 def missing_calls(table, text):
-    """The code in the table's last column that does not occur in the text, whatever its spacing there."""
+    """The code in the table's second column that does not occur in the text, whatever its spacing there."""
     squeeze = lambda code: re.sub(r"\s", "", code)
-    rows = [line.rsplit(" | ", 1)[-1] for line in table.splitlines()[2:]]
+    rows = [re.split(r" \|(?: |$)", line)[1] for line in table.splitlines()[2:]]
     return [code for row in rows for code in re.findall(r"`([^`]+)`", row)
             if squeeze(code) not in squeeze(text)]
 
@@ -68,8 +68,8 @@ def problems(name, text, read, run_program):
                 yield where, run_program(argument, block, after[4])
         elif kind is not None:
             yield where, f"unknown comment <!-- {kind}: ... -->"
-        elif language == "cpp" and MAIN.search(block):
-            yield where, "a main function in a block that is neither a program nor quoted"
+        elif language == "cpp":
+            yield where, "C++ that is neither a program nor quoted"
     for found in TABLE.finditer(text):
         missing = missing_calls(found[2], read(found[1]) or "")
         where = f"{name}:{text[: found.start(2)].count(chr(10)) + 1}"
@@ -114,13 +114,24 @@ def builder(source, build, compiler):
     return run_program
 
 
+def compile_quoted(source, build, pages):
+    """Compiles the files that the pages quote, a header by the program of its name. Returns whether all do."""
+    quoted = {found for text in pages for _, found in re.findall(r"^<!-- (quoted|calls): (\S+) -->$", text, flags=re.M)}
+    wanted = {(source / file).with_suffix(".cpp" if file.endswith(".hpp") else pathlib.Path(file).suffix) for file in quoted}
+    entries = json.loads((build / "compile_commands.json").read_text())
+    objects = {(pathlib.Path(entry["directory"]) / entry["file"]).resolve(): entry["output"] for entry in entries}
+    for file in sorted(wanted - objects.keys()):
+        print(f"not compiled here, for lack of a library or compiler: {file.relative_to(source)}")
+    return subprocess.run(["ninja", "-C", build, *sorted({objects[file] for file in wanted & objects.keys()})]).returncode == 0
+
+
 def self_test():
     files = {
         "e.cpp": "int f() {\n  if (a) {\n    b();\n  }\n}\n",
         "include/colls/bootstrap/known_variables.hpp": '"COLLS_LOG",',
     }
     quoted = "<!-- quoted: e.cpp -->\n```cpp\n{}```\n"
-    table = "<!-- calls: e.cpp -->\n| Python | C++ |\n|---|---|\n| `c()` | {} |\n"
+    table = "<!-- calls: e.cpp -->\n| Python | C++ | what differs |\n|---|---|---|\n| `c()` | {} | `d` |\n"
     program = "<!-- program: main.cpp -->\n```cpp\nint main() {}\n```\n"
     cases = [
         (quoted.format("if (a) {\n  b();\n}\n"), True),
@@ -132,7 +143,8 @@ def self_test():
         (program + "```sh\nfails\n```\n", False),
         (program, False),
         ("```cpp\nint main() {}\n```\n", False),
-        ("```cpp\nb();\n```\n", None),
+        ("```cpp\nb();\n```\n", False),
+        ("```sh\nb\n```\n", None),
         (table.format("`if (a) { b(); }`"), True),
         (table.format("`b();` and `c();`"), False),
         (table.replace("e.cpp", "gone.cpp").format("`b();`"), False),
@@ -156,17 +168,22 @@ def main():
         wrong = list(self_test())
         print(*wrong, sep="\n")
         sys.exit(bool(wrong))
-    if len(sys.argv) < 4:
+    compiles = sys.argv[1:2] == ["--compile"]
+    arguments = sys.argv[1 + compiles :]
+    if len(arguments) < 3:
         sys.exit(__doc__)
-    source, build = (pathlib.Path(folder).resolve() for folder in sys.argv[1:3])
+    source, build = (pathlib.Path(folder).resolve() for folder in arguments[:2])
     passed = failed = 0
-    for page in [source / "README.md", *sorted((source / "docs").glob("*.md"))]:
+    pages = [source / "README.md", *sorted((source / "docs").glob("*.md"))]
+    for page in pages:
         name = page.relative_to(source).as_posix()
-        run_program = builder(source, build, sys.argv[3:])
+        run_program = builder(source, build, arguments[2:])
         for where, what in problems(name, page.read_text(), reader(source), run_program):
             passed, failed = passed + (what is None), failed + (what is not None)
             if what is not None:
                 print(f"{where}: {what}")
+    if compiles and not compile_quoted(source, build, [page.read_text() for page in pages]):
+        failed += 1
     print(f"{passed} passed, {failed} failed")
     sys.exit(failed > 0)
 

@@ -109,6 +109,53 @@ TEST_CASE("every collective by NCCL, between threads and over TCP") {
   }
 }
 
+TEST_CASE("the calls of docs/gpu.md and docs/coming_from.md") {
+  stand_in::boot({.seed = 11});
+  stand_in::boot_nccl();
+  const auto rank_main = [](colls::world& world) -> colls::task<> {
+    const int device = colls::cuda::device_for(world);
+    auto gpu = co_await colls::cuda::attach<colls::cuda::nccl>(world, device);
+    const std::size_t n = 4;
+    const int root = 1, next = 1 - world.rank(), prev = next;
+    auto memory = gpu.allocate<float>(n);
+    auto many = gpu.allocate<float>(2 * n);
+    float* const pointer = memory.data();
+    const auto data = colls::device_span{pointer, n};
+    const auto in = data, out = colls::device_span{many.data(), n}, block = out;
+    const auto blocks = many.span();
+    void* const stream = stand_in::make_stream(device);
+    co_await gpu.all_reduce(in, out, colls::plus{}, {.stream = {stream}});
+    co_await gpu.broadcast(data, root);
+    co_await gpu.reduce(data, root);
+    co_await gpu.all_gather(data, blocks);
+    co_await gpu.reduce_scatter(blocks, data);
+    co_await gpu.send_recv(data, next, block, prev);
+    auto first = gpu.all_reduce(data);
+    auto second = gpu.all_reduce(block, colls::average{});
+    co_await first;
+    co_await second;
+    const float scale = 0.5f;
+    co_await gpu.all_reduce(data, colls::pre_multiplied_sum(scale));
+    stand_in::synchronize(stream);
+    co_await gpu.close();
+    auto staged =
+        co_await colls::cuda::attach<colls::cuda::staged>(world, colls::cuda::device_for(world));
+    float* const weights = pointer;
+    co_await staged.all_reduce(colls::device_span{weights, n});
+    if (world.rank() == 0) staged.revoke("it was enough");
+    auto refused = staged.barrier();
+    colls::errc got{};
+    try {
+      co_await refused;
+    } catch (const colls::error& thrown) {
+      got = thrown.record().code;
+    }
+    CHECK(got == colls::errc::revoked);
+    CHECK(staged.failed() != nullptr);
+  };
+  CHECK(run_tcp(2, rank_main) == std::vector<int>{0, 0});
+}
+
 TEST_CASE("a device that fails on one rank ends the call of all, over TCP") {
   stand_in::boot({.seed = 3});
   const std::vector<int> statuses = run_tcp(2, [](colls::world& world) -> colls::task<> {

@@ -1,0 +1,93 @@
+# SPDX-FileCopyrightText: 2026 The colls authors
+# SPDX-License-Identifier: BSL-1.0
+"""Checks the finished site: every link and anchor leads to something, and the reference has every public name."""
+
+import html.parser
+import pathlib
+import re
+import urllib.parse
+
+import reference
+
+
+class Page(html.parser.HTMLParser):
+    """The anchors and the links of one page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.anchors, self.links = set(), []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        for name, value in attributes:
+            if name in ("id", "name") and tag != "meta":
+                self.anchors.add(value)
+            elif name in ("href", "src"):
+                self.links.append(value)
+
+
+def dead_links(site):
+    """(page, link) of each link inside the site that leads nowhere."""
+    pages = {file: Page(file.read_text()) for file in site.rglob("*.html")}
+    for file, page in pages.items():
+        for link in page.links:
+            url = urllib.parse.urlsplit(link)
+            if url.scheme or url.netloc:
+                continue
+            target = (file.parent / urllib.parse.unquote(url.path)).resolve() if url.path else file
+            target = target / "index.html" if target.is_dir() else target
+            anchor = urllib.parse.unquote(url.fragment)
+            if not target.is_file() or anchor and target in pages and anchor not in pages[target].anchors:
+                yield file.relative_to(site).as_posix(), link
+
+
+NAME = re.compile(
+    r"^(?:template.*|requires.*|\[\[.*?\]\] *|COLLS_\w+ *)*"
+    r"(?:(?:enum )?(?:class|struct|union|enum|concept|using|#define) (?:\[\[.*?\]\] )?(?:\w+::)*(?P<type>\w+)"
+    r"|(?:[^=(]*?[ *&:])??(?P<function>~?\w+|operator ?(?:\w+|\(\)|\W+))\(|[^(]*?\b(?P<variable>\w+) *(?:=|;|\{|\[))")
+
+
+def documented(text):
+    """The names in the text of a header, outside of detail and of what is private, that have a /// comment."""
+    inside_detail, access, lines = False, {}, text.split("\n")
+    for number, line in enumerate(lines):
+        indent = len(line) - len(line.lstrip())
+        if re.match(r"namespace (\w+::)*detail\b", line):
+            inside_detail = True
+        elif re.match(r"}  // namespace (\w+::)*detail$", line):
+            inside_detail = False
+        elif re.match(r" *(class|struct|union) ", line) and not line.endswith(";"):
+            access[indent] = "class" in line
+        elif re.fullmatch(r" *(public|private|protected):", line):
+            access[indent - 1] = "public" not in line
+        if not line.lstrip().startswith("///") or lines[number + 1].lstrip().startswith("///"):
+            continue
+        if inside_detail or any(hidden for at, hidden in access.items() if at < indent):
+            continue
+        declaration = re.split("[;{]", " ".join(row.strip() for row in lines[number + 1 : number + 8]))[0] + ";"
+        declaration = re.sub(r"template ?<(?:[^<>]|<(?:[^<>]|<[^<>]*>)*>)*> *", "", declaration)
+        declaration = re.sub(r"^requires ?(\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|\w+) *", "", declaration)
+        declaration = re.sub(r"^requires ?(\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|\w+) *", "", declaration)
+        found = NAME.match(declaration)
+        if found and not re.search(rf"::{found['function']}\(", declaration):  # a definition outside of its class
+            yield number + 1, found["type"] or found["function"] or found["variable"]
+
+
+def missing_names(source, site):
+    """(header:line, name) of each documented name of a header of the reference that the reference lacks."""
+    shown = "".join(file.read_text() for file in (site / "reference").glob("*.html"))
+    known = set(re.findall(r'<span class="sig-name descname"><span class="n"><span class="pre">(\w+)<', shown))
+    named = {header for _, _, headers in reference.PAGES.values() for header in headers.split()}
+    for file in sorted((source / "include/colls").rglob("*.[hc]*")):
+        header = file.relative_to(source / "include/colls").with_suffix("").as_posix()
+        if header in named or "/" not in header:
+            for line, name in documented(file.read_text()):
+                if name not in known and not name.startswith(("operator", "~")):
+                    yield f"{file.relative_to(source)}:{line}", name
+
+
+def problems(source, site):
+    for page, link in dead_links(site):
+        yield f"{page}: nothing at {link}"
+    for where, name in missing_names(source, site):
+        yield f"{where}: the reference lacks {name}"

@@ -1,0 +1,201 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+// The calls of docs/coming_from.md, with their results checked: colls-run -n 3 coming_from. With an
+// argument, a world of one rank whose config the program sets.
+
+#include <colls/colls.hpp>
+#include <colls/join.hpp>
+#include <colls/run.hpp>
+
+#include <boost/asio/io_context.hpp>
+
+#include <chrono>
+#include <complex>
+#include <cstdio>
+#include <functional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+using namespace std::chrono_literals;
+
+namespace {
+
+void require(bool holds, const char* call) {
+  if (!holds) throw std::runtime_error(std::string("wrong result: ") + call);
+}
+
+struct particle {
+  double x, mass;
+};
+struct heavier {
+  particle operator()(const particle& a, const particle& b) const {
+    return a.mass < b.mass ? b : a;
+  }
+};
+
+colls::task<> messages(colls::world& world) {
+  const int next = (world.rank() + 1) % world.size();
+  const int prev = (world.rank() + world.size() - 1) % world.size();
+  const int tag = 4;
+  std::vector<float> out(8, float(world.rank())), in(8);
+  if (world.rank() == 0) {
+    for (int left = world.size() - 1; left > 0; --left) {
+      auto message = co_await world.recv(in, colls::any_source, tag);
+      require(in[0] == float(message.source) && message.count == 8, "recv from any source");
+    }
+    const int dest = 1;
+    co_await world.send(out, dest, tag);
+  } else {
+    co_await world.send(out, 0, tag);
+    const int source = 0;
+    if (world.rank() == 1) {
+      auto message = co_await world.recv(in, source, tag);
+      require(message.source == 0 && in[0] == 0, "recv");
+    }
+  }
+  co_await world.barrier();  // otherwise rank 0 could receive a message of the next call
+  co_await world.send_recv(out, next, in, prev, tag);
+  require(in[7] == float(prev), "send_recv");
+
+  auto receiving = world.recv(in, prev, tag);
+  auto sending = world.send(out, next, tag);
+  const std::size_t first = co_await colls::when_any(receiving, sending);
+  require(first == 0 ? receiving.done() : sending.done(), "when_any");
+  co_await receiving;
+  co_await sending;
+
+  std::vector<std::vector<float>> halos(2, std::vector<float>(8));
+  std::vector<colls::operation<colls::received>> receives;
+  for (std::vector<float>& halo : halos) receives.push_back(world.recv(halo, prev, tag));
+  co_await world.send(out, next, tag);
+  co_await world.send(out, next, tag);
+  for (std::size_t taken = 0; taken < 2;) {
+    const auto ended = co_await colls::wait_some(std::span(receives));
+    for (const std::size_t i : ended) co_await receives[i];
+    taken += ended.size();
+  }
+  require(halos[1][7] == float(prev), "wait_some");
+}
+
+colls::task<> collectives(colls::world& world) {
+  const auto ranks = static_cast<std::size_t>(world.size());
+  const auto me = static_cast<std::size_t>(world.rank());
+  const int root = 1;
+  const bool is_root = world.rank() == root;
+  std::vector<float> data(4, 1), sum(4);
+  co_await world.barrier();
+  co_await world.broadcast(data, root);
+  co_await world.all_reduce(data, sum);
+  require(sum[3] == float(ranks), "all_reduce");
+  co_await world.all_reduce(data, colls::maximum{});
+  require(data[3] == 1, "maximum");
+  co_await world.all_reduce(data, colls::average{});
+  require(data[3] == 1, "average");
+  if (is_root) {
+    co_await world.reduce(data, sum, root);
+  } else {
+    co_await world.reduce(data, colls::none, root);
+  }
+  co_await world.reduce(data, root);
+  require(data[0] == (is_root ? float(ranks) : 1), "reduce");
+  data.assign(4, 1);
+  co_await world.all_reduce(colls::group{data, sum});
+  data.assign(4, 1);
+  co_await world.scan(data);
+  require(data[0] == float(me + 1), "scan");
+  co_await world.exscan(data, std::plus<float>());
+  co_await world.all_reduce(data);
+
+  std::vector<float> block(2, float(me)), blocks(2 * ranks);
+  co_await world.gather(block, blocks, root);
+  require(!is_root || blocks[5] == 2, "gather");
+  co_await world.scatter(blocks, block, root);
+  require(block[1] == float(me), "scatter");
+  co_await world.all_gather(block, blocks);
+  require(blocks[5] == 2, "all_gather");
+  std::vector<float> exchanged(2 * ranks);
+  co_await world.all_to_all(blocks, exchanged);
+  require(exchanged[5] == float(me), "all_to_all");
+  co_await world.reduce_scatter(exchanged, block);
+
+  const std::vector<std::size_t> counts{1, 2, 3};
+  std::vector<float> own(counts[me], float(me)), all(6);
+  co_await world.gather_v(own, all, counts, root);
+  co_await world.scatter_v(all, counts, own, root);
+  co_await world.all_gather_v(own, all, counts);
+  require(all[5] == 2, "all_gather_v");
+  co_await world.reduce_scatter_v(all, own, counts);
+  const std::vector<std::size_t> send_counts(ranks, 2), recv_counts(ranks, 2);
+  co_await world.all_to_all_v(blocks, send_counts, exchanged, recv_counts);
+
+  std::vector<particle> particles(2, particle{0, double(me)});
+  co_await world.all_reduce(particles, heavier{});
+  require(particles[1].mass == 2, "an operation of the user");
+  const auto either = [](int a, int b) { return a | b; };
+  int flags[] = {1 << me};
+  co_await world.all_reduce(flags, colls::commutative(either));
+  require(flags[0] == 7, "a commutative operation of the user");
+  std::vector<colls::value_index<float>> best{{float(me), world.rank()}};
+  co_await world.all_reduce(best, colls::max_loc{});
+  require(best[0].index == 2, "max_loc");
+  double scale = 0.5;
+  double weighted[] = {1};
+  co_await world.all_reduce(weighted, colls::pre_multiplied_sum(scale));
+  require(weighted[0] == 1.5, "pre_multiplied_sum");
+  co_await world.all_reduce(data, colls::plus{}, {.timeout = 5s});
+  int value[] = {world.rank()};
+  co_await world.all_reduce(value);
+  co_await world.all_reduce(data,
+                            {.algorithm = colls::algorithm::ring, .order = colls::order::any});
+  require(world.explain(colls::collective::all_reduce, 1 << 20).predictions.size() > 1, "explain");
+}
+
+colls::task<> communicators(colls::world& world) {
+  const int color = world.rank() % 2;
+  const int key = 0;
+  colls::world half = co_await world.split(color, key);
+  colls::world host = co_await world.split(world.node());
+  require(host.rank() == world.local_rank() && host.size() == world.local_size(), "split");
+  const std::vector<int> ranks{2, 0};
+  colls::world some = co_await world.group(ranks);
+  require(bool(some) == (world.rank() != 1), "group");
+  auto shared = world.allocate<float>(1000);
+  co_await world.all_reduce(shared);
+  colls::world copy = co_await world.dup();
+  if (world.rank() == 0) copy.revoke("no more data");
+  auto refused = copy.barrier();
+  try {
+    co_await refused;
+  } catch (const colls::error& error) {
+    require(error.record().code == colls::errc::revoked && error.record().culprit == 0, "revoke");
+    require(copy.failed() != nullptr, "failed");
+  }
+  co_await copy.close();
+}
+
+colls::task<> rank_main(colls::world& world) {
+  co_await messages(world);
+  co_await collectives(world);
+  co_await communicators(world);
+}
+
+int join_by_config() {
+  boost::asio::io_context context(1);
+  const auto executor = context.get_executor();
+  colls::config config{.rank = 0, .size = 1, .address = "tcp://127.0.0.1:29500", .timeout = 30s};
+  auto joining = colls::join(executor, config);
+  while (!joining.done()) context.run_one();
+  colls::world world = joining.result();
+  colls::sync_wait(world, world.barrier());
+  colls::sync_wait(world, world.close());
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char**) {
+  if (argc > 1) return join_by_config();
+  return colls::run(rank_main);
+}
