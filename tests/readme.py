@@ -116,13 +116,17 @@ def builder(source, build, compiler):
 
 def compile_quoted(source, build, pages):
     """Compiles the files that the pages quote, a header by the program of its name. Returns whether all do."""
-    quoted = {found for text in pages for _, found in re.findall(r"^<!-- (quoted|calls): (\S+) -->$", text, flags=re.M)}
-    wanted = {(source / file).with_suffix(".cpp" if file.endswith(".hpp") else pathlib.Path(file).suffix) for file in quoted}
-    entries = json.loads((build / "compile_commands.json").read_text())
-    objects = {(pathlib.Path(entry["directory"]) / entry["file"]).resolve(): entry["output"] for entry in entries}
+    quoted = {file for text in pages for file in re.findall(r"^<!-- (?:quoted|calls): (\S+) -->$", text, flags=re.M)}
+    wanted = {source / re.sub(r"\.hpp$", ".cpp", file) for file in quoted}
+    objects = {}
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        file = (pathlib.Path(entry["directory"]) / entry["file"]).resolve()
+        parts = re.findall(r"^#include ?<(.*)>$", file.read_text(), flags=re.M) if "-unity" in file.name else [file]
+        objects |= {pathlib.Path(part).resolve(): entry["output"] for part in parts}
     for file in sorted(wanted - objects.keys()):
         print(f"not compiled here, for lack of a library or compiler: {file.relative_to(source)}")
-    return subprocess.run(["ninja", "-C", build, *sorted({objects[file] for file in wanted & objects.keys()})]).returncode == 0
+    targets = sorted({objects[file] for file in wanted & objects.keys()})
+    return subprocess.run(["ninja", "-C", build, *targets]).returncode == 0
 
 
 def self_test():

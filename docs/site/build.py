@@ -85,7 +85,7 @@ def main():
     source, site, work, *pictures = (pathlib.Path(folder).resolve() for folder in sys.argv[1:])
     pages = stage(source, work)
     shutil.rmtree(site, ignore_errors=True)
-    sphinx = ["sphinx-build", "-q", "-W", "--keep-going", "-b", "html", "-d", work / "doctrees", "-c", here, pages, site]
+    sphinx = ["sphinx-build", "-q", "-W", "--keep-going", "-d", work / "doctrees", "-c", here, pages, site]
     wrong = ["Sphinx: see above"] if subprocess.run(sphinx).returncode != 0 else []
     wrong += check.problems(source, site)
     for folder in pictures:

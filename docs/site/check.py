@@ -6,6 +6,7 @@ import html.parser
 import pathlib
 import re
 import urllib.parse
+import zlib
 
 import reference
 
@@ -42,47 +43,59 @@ def dead_links(site):
 
 
 NAME = re.compile(
-    r"^(?:template.*|requires.*|\[\[.*?\]\] *|COLLS_\w+ *)*"
-    r"(?:(?:enum )?(?:class|struct|union|enum|concept|using|#define) (?:\[\[.*?\]\] )?(?:\w+::)*(?P<type>\w+)"
-    r"|(?:[^=(]*?[ *&:])??(?P<function>~?\w+|operator ?(?:\w+|\(\)|\W+))\(|[^(]*?\b(?P<variable>\w+) *(?:=|;|\{|\[))")
+    r"^(?:COLLS_\w+ *)*(?:(?:enum )?(?:class|struct|union|enum|concept|using) (?P<type>[\w:]+)"
+    r"|(?:[^=(]*?[ *&:])??(?P<function>~?\w+|operator ?(?:\w+|\(\)|\W+))\(|[^(]*?\b(?P<variable>\w+) *(?:=|;|\[))")
+BRACKETS = r"(\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|\w+)"
 
 
 def documented(text):
-    """The names in the text of a header, outside of detail and of what is private, that have a /// comment."""
-    inside_detail, access, lines = False, {}, text.split("\n")
+    """(line, name) of each name in a header that has a /// comment and is neither private nor in detail."""
+    in_detail, lines = False, text.split("\n")
+    classes = {}  # indentation: [name, whether the members that follow are hidden]
     for number, line in enumerate(lines):
         indent = len(line) - len(line.lstrip())
         if re.match(r"namespace (\w+::)*detail\b", line):
-            inside_detail = True
+            in_detail = True
         elif re.match(r"}  // namespace (\w+::)*detail$", line):
-            inside_detail = False
-        elif re.match(r" *(class|struct|union) ", line) and not line.endswith(";"):
-            access[indent] = "class" in line
+            in_detail = False
+        elif (found := re.match(r" *(class|struct|union) (?:\[\[.*?\]\] )?([\w:]+)", line)) and not line.endswith(";"):
+            classes = {at: entry for at, entry in classes.items() if at < indent}
+            classes[indent] = [found[2], found[1] == "class"]
         elif re.fullmatch(r" *(public|private|protected):", line):
-            access[indent - 1] = "public" not in line
+            classes[indent - 1][1] = "public" not in line
         if not line.lstrip().startswith("///") or lines[number + 1].lstrip().startswith("///"):
             continue
-        if inside_detail or any(hidden for at, hidden in access.items() if at < indent):
+        outer = [entry for at, entry in classes.items() if at < indent]
+        if in_detail or any(hidden for _, hidden in outer):
             continue
         declaration = re.split("[;{]", " ".join(row.strip() for row in lines[number + 1 : number + 8]))[0] + ";"
+        declaration = re.sub(r"\[\[.*?\]\] *", "", declaration)
         declaration = re.sub(r"template ?<(?:[^<>]|<(?:[^<>]|<[^<>]*>)*>)*> *", "", declaration)
-        declaration = re.sub(r"^requires ?(\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|\w+) *", "", declaration)
-        declaration = re.sub(r"^requires ?(\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|\w+) *", "", declaration)
+        declaration = re.sub(rf"^(requires ?{BRACKETS} *)+", "", declaration)
         found = NAME.match(declaration)
         if found and not re.search(rf"::{found['function']}\(", declaration):  # a definition outside of its class
-            yield number + 1, found["type"] or found["function"] or found["variable"]
+            name = found["type"] or found["function"] or found["variable"]
+            yield number + 1, "::".join([name for name, _ in outer] + [name])
+
+
+def inventory(site):
+    """The names in the reference, without template arguments."""
+    names = zlib.decompress((site / "objects.inv").read_bytes().split(b"\n", 4)[4]).decode()
+    names = re.findall(r"^(\S.*?) cpp:", names, flags=re.M)
+    while any("<" in name for name in names):
+        names = [re.sub(r" *<[^<>]*>", "", name) for name in names]
+    return {name.split("::", at)[-1] for name in names for at in range(name.count("::") + 1)}
 
 
 def missing_names(source, site):
     """(header:line, name) of each documented name of a header of the reference that the reference lacks."""
-    shown = "".join(file.read_text() for file in (site / "reference").glob("*.html"))
-    known = set(re.findall(r'<span class="sig-name descname"><span class="n"><span class="pre">(\w+)<', shown))
+    known = inventory(site)
     named = {header for _, _, headers in reference.PAGES.values() for header in headers.split()}
     for file in sorted((source / "include/colls").rglob("*.[hc]*")):
         header = file.relative_to(source / "include/colls").with_suffix("").as_posix()
         if header in named or "/" not in header:
             for line, name in documented(file.read_text()):
-                if name not in known and not name.startswith(("operator", "~")):
+                if name not in known and not re.search(r"\boperator|~", name):
                     yield f"{file.relative_to(source)}:{line}", name
 
 

@@ -38,8 +38,8 @@ PAGES = {
                   "transport/interprocess/carrier/pipe transport/interprocess/carrier/stream_pipe os/fd_mailbox"),
     "more": ("More headers", "", ""),
 }
-KINDS = {"class": "class", "struct": "struct", "union": "union", "concept": "concept", "enum": "enum-class",
-         "function": "function", "typedef": "type", "variable": "var", "define": "macro"}
+KINDS = {"class": "class", "struct": "struct", "concept": "concept", "enum": "enum-class",
+         "function": "function", "typedef": "type", "variable": "var"}
 
 
 def text_of(element):
@@ -63,7 +63,7 @@ class Writer:
         for entry in xml.parse(self.folder / "index.xml").getroot():
             if "detail" in entry.findtext("name").split("::"):
                 continue
-            if entry.get("kind") in ("class", "struct", "union", "concept", "namespace", "file"):
+            if entry.get("kind") in ("class", "struct", "concept", "namespace"):
                 compound = xml.parse(self.folder / (entry.get("refid") + ".xml")).getroot()[0]
                 self.compounds[compound.get("id")] = compound
         inner = {ref.get("refid") for compound in self.compounds.values() if compound.get("kind") in KINDS
@@ -91,8 +91,6 @@ class Writer:
             inside = text_of(child)
             if child.tag == "computeroutput":
                 out += f":cpp:any:`{inside}`\\ " if re.fullmatch(r"(\w+::)+\w+", inside) else f"``{inside}``\\ "
-            elif child.tag in ("bold", "emphasis"):
-                out += f"**{escape(inside)}**\\ "
             else:
                 out += escape(inside)
             out += escape(child.tail)
@@ -107,9 +105,7 @@ class Writer:
             loose = xml.Element("para")
             loose.text = para.text
             for child in [*para, None]:
-                block = child is None or child.tag in ("itemizedlist", "orderedlist", "verbatim", "preformatted",
-                                                       "programlisting", "simplesect")
-                if not block:
+                if child is not None and child.tag not in ("itemizedlist", "verbatim", "programlisting"):
                     loose.append(child)
                     continue
                 said = re.sub(r"\s*\n\s*", " ", self.inline(loose)).strip()
@@ -118,7 +114,7 @@ class Writer:
                     break
                 loose = xml.Element("para")
                 loose.text = child.tail
-                if child.tag in ("verbatim", "preformatted", "programlisting"):
+                if child.tag != "itemizedlist":
                     for space in child.iter("sp"):
                         space.text = " "
                     rows = ["".join(row.itertext()) for row in child.iter("codeline")]
@@ -126,7 +122,7 @@ class Writer:
                     language = "cpp" if any(re.search("[;{]$", row) for row in rows) else "text"
                     lines += [f".. code-block:: {language}", "", *("   " + row for row in rows), ""]
                 else:
-                    for item in child.findall("listitem") or [child]:
+                    for item in child:
                         said = [row for row in self.blocks(item) if row]
                         lines += ["* " + " ".join(said), ""]
         return lines
@@ -166,7 +162,8 @@ class Writer:
             static = "static " if element.get("static") == "yes" and scope is None else ""
             value = text_of(element.find("initializer"))
             value = f" {value}" if value and len(value) < 30 and "detail" not in value else ""
-            return f"{self.template(element)}{static}{kind_of_type} {name}{text_of(element.find('argsstring'))}{code(value)}"
+            name += text_of(element.find("argsstring"))
+            return f"{self.template(element)}{static}{kind_of_type} {name}{code(value)}"
         if kind in ("class", "struct"):
             bases = [code(text_of(base)) for base in element.findall("basecompoundref")
                      if base.get("prot") == "public" and "detail" not in text_of(base)]
@@ -195,7 +192,7 @@ class Writer:
             lines += [f"   .. cpp:enumerator:: {value.findtext('name')}", ""]
             hint = self.hints.get(value.findtext("name")) if element.findtext("name") == "errc" else None
             lines += ["      " + line for line in ([hint, ""] if hint else self.description(value))]
-        if kind in ("class", "struct", "union"):
+        if kind in ("class", "struct"):
             members = [m for m in element.iter("memberdef") if self.is_shown(m, element)]
             inner = [self.compounds[ref.get("refid")] for ref in element.findall("innerclass")
                      if ref.get("prot") == "public" and ref.get("refid") in self.compounds]
@@ -232,18 +229,22 @@ class Writer:
 
     # --- pages
 
+    def belongs(self, element):
+        """Whether this is a specialisation or a deduction guide."""
+        return "<" in element.findtext("compoundname", "") or "->" in element.findtext("argsstring", "")
+
     def header(self, name):
         """The lines of a header: a section for each name."""
         entries = sorted(self.of_header[name], key=lambda entry: entry[0])
         shown = [(scope, element) for _, scope, element in entries if element.get("kind") in KINDS]
-        documented = {element.findtext("name") for _, element in shown if self.description(element)}
         lines, before = [], None
         for scope in dict.fromkeys(scope for scope, _ in shown):
             members = [element for place, element in shown if place == scope and
-                       (self.description(element) or element.findtext("name") in documented)]
+                       (self.description(element) or scope.startswith("colls") and not self.belongs(element))]
             for group in self.overloads(members):
-                title = group[0].findtext("name") or code(group[0].findtext("compoundname").partition("colls::")[2] + " ").strip()
-                if title != before:
+                title = group[0].findtext("compoundname") or f"{scope}::{group[0].findtext('name')}"
+                title = title.removeprefix("colls::")
+                if title != before and self.description(group[0]):
                     lines += [title.replace("_", "\\_"), "-" * (2 * len(title)), ""]
                 before = title
                 lines += self.joined(group, scope)
@@ -257,4 +258,5 @@ class Writer:
             for header in headers.split() or sorted(set(top) - named):
                 body += self.header(header)
             if body:
-                (target / f"{page}.rst").write_text("\n".join([title, "=" * len(title), "", introduction, "", *body, ""]))
+                lines = [title, "=" * len(title), "", introduction, "", *body, ""]
+                (target / f"{page}.rst").write_text("\n".join(lines))

@@ -154,6 +154,8 @@ TEST_CASE("the calls of docs/gpu.md and docs/coming_from.md") {
     CHECK(staged.failed() != nullptr);
   };
   CHECK(run_tcp(2, rank_main) == std::vector<int>{0, 0});
+  for (const std::string& each : stand_in::complaints()) FAIL_CHECK(each);
+  CHECK(stand_in::allocations() == 0);
 }
 
 TEST_CASE("a device that fails on one rank ends the call of all, over TCP") {
