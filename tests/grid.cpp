@@ -3,8 +3,10 @@
 #include <colls/grid.hpp>
 
 #include <colls/inproc.hpp>
+#include <colls/simulated.hpp>
 #include <colls/world.hpp>
 
+#include "support/driven_threads.hpp"
 #include "support/inproc_ranks.hpp"
 #include "support/tcp_world.hpp"
 #include "transport/suite.hpp"
@@ -18,7 +20,14 @@ namespace {
 
 using colls::axis;
 using colls::errc;
+using colls::failure;
 using colls::neighbour_graph;
+
+struct simulated_ranks : colls::simulated_world {
+  [[maybe_unused]] static constexpr bool ranks_can_die = false;
+  using simulated_world::simulated_world;
+  auto communicator_of(int rank) { return colls::simulated::join(*this, rank); }
+};
 
 template <class World>
 class grid_ranks : public transport_suite::ranks<World> {
@@ -40,8 +49,31 @@ class grid_ranks : public transport_suite::ranks<World> {
     return result;
   }
 
- private:
   using communicator = typename transport_suite::ranks<World>::communicator;
+  static colls::task<> outcome_of(colls::task<> work, failure& why) {
+    try {
+      co_await work;
+    } catch (const colls::error& thrown) {
+      why = thrown.record();
+    }
+  }
+  static colls::task<> discard(communicator& comm, const std::vector<axis>& axes) {
+    auto making = colls::mesh(comm, axes);
+    (void)co_await making;
+  }
+  /// Makes a mesh on each of the first ranks, with the axes `axes[rank]`, and returns how it ended.
+  std::vector<failure> outcomes(const std::vector<std::vector<axis>>& axes) {
+    std::vector<failure> why(axes.size());
+    std::vector<colls::task<>> tasks;
+    for (std::size_t i = 0; i < axes.size(); ++i) {
+      tasks.push_back(outcome_of(discard(this->comms[i], axes[i]), why[i]));
+    }
+    auto together = colls::when_all(std::move(tasks));
+    colls::sync_wait(this->world, together);
+    return why;
+  }
+
+ private:
   static colls::task<> make(communicator& comm, const std::vector<axis>& axes,
                             std::optional<process_mesh>& made) {
     auto making = colls::mesh(comm, axes);
@@ -106,6 +138,9 @@ TEST_CASE("a mesh has the coordinates, the neighbours and the communicators of i
        {axis("data", 0), axis("pipe", 2)},
        {axis("x", 2), axis("y", 1), axis("z", 0)},
        {axis("x", 2), axis("y", 3), axis("z", 2)}});
+  meshes_have_the_communicators_of_their_lines<driven_threads>(
+      {{axis("data", 2), axis("pipe", 3)}});
+  meshes_have_the_communicators_of_their_lines<simulated_ranks>({{axis("x", 0), axis("y", 2)}});
   meshes_have_the_communicators_of_their_lines<tcp_world>({{axis("data", 2), axis("pipe", 2)}});
 }
 
@@ -123,16 +158,19 @@ TEST_CASE(
 
 TEST_CASE("axes that do not fit are refused on all ranks, and the communicator stays good") {
   grid_ranks<inproc_ranks> all(6);
-  const std::vector<std::vector<axis>> wrong{{},
-                                             {axis("x", 4)},
-                                             {axis("x", 7)},
-                                             {axis("x", 0), axis("y", 4)},
-                                             {axis("x", 0), axis("y", 7)},
-                                             {axis("x", 0), axis("y", 0)},
-                                             {axis("x", -2), axis("y", -3)},
-                                             {axis("x", 2), axis("x", 3)},
-                                             {axis("", 6)},
-                                             {axis("x", INT_MAX), axis("y", INT_MAX)}};
+  const std::vector<std::vector<axis>> wrong{
+      {},
+      {axis("x", 4)},
+      {axis("x", 7)},
+      {axis("x", 0), axis("y", 4)},
+      {axis("x", 0), axis("y", 7)},
+      {axis("x", 0), axis("y", 0)},
+      {axis("x", -2), axis("y", -3)},
+      {axis("x", 2), axis("x", 3)},
+      {axis("", 6)},
+      {axis(nullptr, 6)},
+      {axis("x", INT_MAX), axis("y", INT_MAX)},
+      {axis("x", INT_MIN), axis("y", INT_MAX), axis("z", INT_MAX), axis("w", 0)}};
   for (const std::vector<axis>& axes : wrong) {
     for (int rank = 0; rank < all.size(); ++rank) {
       auto making = colls::mesh(all[rank], axes);
@@ -142,37 +180,78 @@ TEST_CASE("axes that do not fit are refused on all ranks, and the communicator s
   std::vector<colls::operation<>> barriers;
   for (int rank = 0; rank < all.size(); ++rank) barriers.push_back(all[rank].barrier());
   for (auto& barrier : barriers) CHECK(all.outcome(barrier).code == errc{});
+
+  grid_ranks<inproc_ranks> alone(1);
+  auto none = colls::mesh(alone[0], std::vector<axis>());
+  CHECK(alone.outcome(none).code == errc::invalid_argument);
+  colls::inproc::communicator empty;
+  auto nowhere = colls::mesh(empty, axis("x", 1));
+  CHECK(alone.outcome(nowhere).code == errc::invalid_argument);
 }
 
 TEST_CASE("ranks that pass different axes get a mismatch") {
-  grid_ranks<tcp_world> all(4);
-  auto first = colls::mesh(all[0], axis("x", 2), axis("y", 2));
-  std::vector<decltype(first)> tasks;
-  tasks.push_back(std::move(first));
-  for (int rank = 1; rank < 4; ++rank) tasks.push_back(colls::mesh(all[rank], axis("x", 4)));
-  struct ended : colls::completion {
-    bool is_set = false;
-  } flags[4];
-  for (std::size_t i = 0; i < 4; ++i) {
-    flags[i].bind([](colls::completion& self) noexcept { static_cast<ended&>(self).is_set = true; },
-                  colls::completion(nullptr, &all[static_cast<int>(i)].queue()));
-    flags[i].is_set = tasks[i].start(flags[i]);
-  }
-  for (int polls = 0; polls < 1'000'000; ++polls) {
-    all.poll(1);
-    if (std::all_of(std::begin(flags), std::end(flags), [](auto& flag) { return flag.is_set; }))
-      break;
-  }
-  for (std::size_t i = 0; i < 4; ++i) {
-    REQUIRE(flags[i].is_set);
-    try {
-      (void)tasks[i].result();
-      FAIL("the meshes differ");
-    } catch (const colls::error& thrown) {
-      CHECK(thrown.record().code == errc::mismatch);
+  using axes = std::vector<axis>;
+  const std::pair<axes, axes> pairs[] = {
+      {{axis("x", 4)}, {axis("x", 2), axis("y", 2)}},
+      {{axis("x", 4)}, {axis("x", 4), axis("y", 1)}},
+      {{axis("x", 4)}, {axis("y", 4)}},
+      {{axis("x", 2), axis("y", 2)}, {axis("y", 2), axis("x", 2)}},
+      {{axis("x", 2), axis("y", 2)}, {axis("x", 1), axis("y", 4)}},
+      {{axis("x", 1), axis("y", 1), axis("z", 4)}, {axis("x", 1), axis("y", 4), axis("z", 1)}}};
+  for (const auto& [most, other] : pairs) {
+    grid_ranks<tcp_world> all(4);
+    for (const failure& why : all.outcomes({other, most, most, most})) {
+      CHECK(why.code == errc::mismatch);
     }
+    all.expect_spares_work(4);
   }
-  all.expect_spares_work(4);
+}
+
+TEST_CASE("axes that one rank alone has wrong end the mesh of the others at its next call") {
+  grid_ranks<tcp_world> all(3);
+  const std::vector<axis> good{axis("x", 3)};
+  const auto refused = [&]() -> colls::task<> {
+    auto making = colls::mesh(all[0], axis("x", 2));
+    try {
+      (void)co_await making;
+    } catch (const colls::error& thrown) {
+      CHECK(thrown.record().code == errc::invalid_argument);
+    }
+    auto barrier = all[0].barrier();
+    co_await barrier;
+  };
+  std::vector<failure> why(3);
+  std::vector<colls::task<>> tasks;
+  tasks.push_back(grid_ranks<tcp_world>::outcome_of(refused(), why[0]));
+  for (int rank = 1; rank < 3; ++rank) {
+    tasks.push_back(grid_ranks<tcp_world>::outcome_of(all.discard(all[rank], good),
+                                                      why[static_cast<std::size_t>(rank)]));
+  }
+  auto together = colls::when_all(std::move(tasks));
+  colls::sync_wait(all.world, together);
+  for (const failure& each : why) CHECK(each.code == errc::mismatch);
+  all.expect_spares_work(3);
+}
+
+TEST_CASE("a rank that has died ends the mesh and the exchange of the others") {
+  {
+    grid_ranks<tcp_world> all(3);
+    all.kill(2);
+    const std::vector<axis> axes{axis("x", 3)};
+    for (const failure& why : all.outcomes({axes, axes})) transport_suite::expect_death_of(2, why);
+  }
+  {
+    grid_ranks<tcp_world> all(3);
+    std::vector<int> data(4);
+    const std::span<int> whole(data);
+    const neighbour_graph last{{2}, {2}}, none;
+    auto waiting = colls::neighbour_all_gather(all[0], whole.first(1), whole.subspan(1, 1), last);
+    auto alone = colls::neighbour_all_gather(all[1], whole.first(1), whole.last(0), none);
+    CHECK(all.outcome(alone).code == errc{});
+    all.poll(20);
+    all.kill(2);
+    transport_suite::expect_death_of(2, all.outcome(waiting));
+  }
 }
 
 /// The sum that identifies block `block` of what rank `from` sends.
@@ -230,6 +309,9 @@ TEST_CASE("neighbours exchange blocks: rings, stars, repeated and own edges, non
     neighbours_exchange<inproc_ranks>(1, length, {{0, 0}, {0, 0}});
     neighbours_exchange<inproc_ranks>(4, length, {{0, 1}, {1, 2}, {2, 3}, {3, 0}});
     neighbours_exchange<inproc_ranks>(5, length, {{0, 1}, {0, 2}, {0, 1}, {2, 2}, {1, 0}, {4, 0}});
+    neighbours_exchange<driven_threads>(3, length, {{0, 1}, {0, 1}, {1, 2}, {2, 2}, {2, 0}});
+    neighbours_exchange<simulated_ranks>(3, length, {{0, 1}, {0, 1}, {1, 2}, {2, 2}, {2, 0}});
+    neighbours_exchange<shm_world>(3, length, {{0, 1}, {0, 1}, {1, 2}, {2, 2}, {2, 0}});
     neighbours_exchange<tcp_world>(4, length, {{0, 1}, {1, 0}, {0, 1}, {2, 2}, {1, 2}, {2, 0}});
   }
 }
@@ -254,6 +336,18 @@ TEST_CASE("wrong arguments of neighbours are refused, blocks that differ are a m
   CHECK(refused(whole.first(2), whole.last(3), {{1}, {1}}) == errc::invalid_argument);
   CHECK(refused(whole.first(2), whole.first(2), {{1}, {1}}) == errc::invalid_argument);
   CHECK(refused(whole.first(3), whole.subspan(2, 3), {{1}, {1}}) == errc::invalid_argument);
+  CHECK(refused(whole.first(2), whole.last(2), {{0}, {1}}) == errc::invalid_argument);
+  const std::span<int> huge(data.data(), std::size_t{1} << 60);
+  CHECK(refused(huge, whole.first(0), {std::vector<int>(16, 1), {}}) == errc::invalid_argument);
+  auto pinned =
+      colls::neighbour_all_gather(all[0], whole.first(1), whole.last(1), neighbour_graph{{1}, {1}},
+                                  {.algorithm = colls::algorithm::ring});
+  CHECK(all.outcome(pinned).code == errc::invalid_argument);
+  auto memory = all.spare(0).allocate<int>(1);
+  const auto part = all.spare(0).register_buffer(memory);
+  auto foreign =
+      colls::neighbour_all_gather(all[0], part, whole.last(1), neighbour_graph{{1}, {1}});
+  CHECK(all.outcome(foreign).code == errc::invalid_argument);
   auto odd = colls::neighbour_all_to_all(all[0], whole.first(3), whole.last(2),
                                          neighbour_graph{{1}, {1, 1}});
   CHECK(all.outcome(odd).code == errc::invalid_argument);
@@ -269,6 +363,54 @@ TEST_CASE("wrong arguments of neighbours are refused, blocks that differ are a m
   const errc late = all.outcome(call).code;
   CHECK((late == errc::mismatch || late == errc{}));
   all.expect_spares_work(2);
+}
+
+template <class World>
+void graphs_that_disagree_end(std::size_t length) {
+  CAPTURE(length);
+  const neighbour_graph sends{{}, {1}}, receives{{0}, {}}, none;
+  const colls::options limited{.timeout = std::chrono::milliseconds(100)};
+  const std::vector<int> in(length);
+  std::vector<int> out(length), nothing;
+  {  // nothing receives the message, so its send ends with the deadline or, if it is short, at once
+    grid_ranks<World> all(2);
+    auto first = colls::neighbour_all_gather(all[0], in, nothing, sends, limited);
+    auto second = colls::neighbour_all_gather(all[1], in, nothing, none, limited);
+    CHECK(all.outcome(second).code == errc{});
+    const errc code = all.outcome(first).code;
+    CHECK((code == errc::timeout || (code == errc{} && length == 1)));
+    all.expect_spares_work(2);
+  }
+  {  // nothing sends the message
+    grid_ranks<World> all(2);
+    auto first = colls::neighbour_all_gather(all[0], in, nothing, none, limited);
+    auto second = colls::neighbour_all_gather(all[1], in, out, receives, limited);
+    CHECK(all.outcome(first).code == errc{});
+    CHECK(all.outcome(second).code == errc::timeout);
+    all.expect_spares_work(2);
+  }
+}
+
+TEST_CASE("graphs that disagree end, at the latest with the deadline") {
+  for (const std::size_t length : {std::size_t{1}, std::size_t{1'000'000}}) {
+    graphs_that_disagree_end<inproc_ranks>(length);
+    graphs_that_disagree_end<tcp_world>(length);
+  }
+}
+
+TEST_CASE("threads exchange blocks with the neighbours of a mesh") {
+  colls::threads::run(4, [](colls::threads::communicator& world) -> colls::task<> {
+    auto m = co_await colls::mesh(world, axis("x", 2), axis("y", 2));
+    for (int i = 0; i < 100; ++i) {
+      const std::vector<int> in{world.rank() + i};
+      std::vector<int> out(m.graph().sources.size());
+      auto exchange = colls::neighbour_all_gather(world, in, out, m.graph());
+      co_await exchange;
+      std::vector<int> expected;
+      for (const int source : m.graph().sources) expected.push_back(source + i);
+      CHECK(out == expected);
+    }
+  });
 }
 
 }  // namespace

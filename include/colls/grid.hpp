@@ -16,9 +16,10 @@
 namespace colls {
 
 /// An axis of a grid: its name, and the number of ranks along it. The size 0 stands for the ranks
-/// that the other axes leave.
+/// that the other axes leave. The name must stay valid until the mesh is made.
 struct axis {
-  constexpr axis(const char* axis_name, int axis_size) : name(axis_name), size(axis_size) {}
+  constexpr axis(const char* axis_name, int axis_size)
+      : name(axis_name != nullptr ? axis_name : ""), size(axis_size) {}
   const char* name;
   int size;
 };
@@ -34,12 +35,14 @@ struct grid_axis {
 };
 
 /// Makes the axes of a grid of `ranks` ranks, with the coordinates of the rank `rank`. The last
-/// axis varies fastest. Throws `errc::invalid_argument` if the axes do not fit.
+/// axis varies fastest. Throws `errc::invalid_argument` if the axes do not fit. `observer` is the
+/// world rank of this rank.
 inline std::vector<grid_axis> make_axes(const std::vector<axis>& requested, int rank, int ranks,
                                         int observer) {
   checks check(collective::split);
+  check.require(!requested.empty(), "a grid needs an axis");
   std::vector<grid_axis> axes;
-  long long product = 1;
+  long long product = 1;  // so far, at most the square of INT_MAX
   grid_axis* rest = nullptr;
   axes.reserve(requested.size());
   for (const axis& each : requested) {
@@ -53,11 +56,11 @@ inline std::vector<grid_axis> make_axes(const std::vector<axis>& requested, int 
     if (each.size == 0) {
       check.require(rest == nullptr, "two axes have the size 0");
       rest = &axes.back();
-    } else if (product <= ranks) {
+    } else if (each.size > 0 && product <= ranks) {
       product *= each.size;
     }
   }
-  if (rest != nullptr && product > 0 && product <= ranks) {
+  if (rest != nullptr && product <= ranks) {
     rest->size = static_cast<int>(ranks / product);
     product *= rest->size;
   }
@@ -84,7 +87,15 @@ class process_mesh {
  public:
   process_mesh(std::vector<detail::grid_axis> axes, std::vector<communicator<Transport>> lines,
                int rank)
-      : axes_(std::move(axes)), lines_(std::move(lines)), rank_(rank) {}
+      : axes_(std::move(axes)), lines_(std::move(lines)), rank_(rank) {
+    for (const detail::grid_axis& each : axes_) {
+      for (const int offset : {-1, +1}) {
+        const int nearest = neighbour(each.name(), offset);
+        if (nearest >= 0) graph_.sources.push_back(nearest);
+      }
+    }
+    graph_.destinations = graph_.sources;
+  }
 
   /// Returns the communicator of the ranks that differ from this rank in the coordinate of the axis
   /// `name` alone. A rank's number there is that coordinate.
@@ -102,18 +113,9 @@ class process_mesh {
     return rank_ + offset * along.stride;
   }
   /// Returns the graph of the nearest neighbours: for each axis, the rank before this one and the
-  /// rank after it, where there is one.
-  neighbour_graph graph() const {
-    neighbour_graph result;
-    for (const detail::grid_axis& each : axes_) {
-      for (const int offset : {-1, +1}) {
-        const int rank = neighbour(each.name(), offset);
-        if (rank >= 0) result.sources.push_back(rank);
-      }
-    }
-    result.destinations = result.sources;
-    return result;
-  }
+  /// rank after it, where there is one. Its ranks are those of the communicator that `mesh` was
+  /// called with.
+  const neighbour_graph& graph() const { return graph_; }
 
  private:
   std::size_t index_of(std::string_view name) const {
@@ -121,12 +123,14 @@ class process_mesh {
       if (axes_[i].name() == name) return i;
     }
     failure reason(errc::invalid_argument);
+    reason.observer = lines_.front().world_rank(lines_.front().rank());
     reason.set_detail("the grid has no axis %.*s", static_cast<int>(name.size()), name.data());
     throw error(reason);
   }
 
   std::vector<detail::grid_axis> axes_;
   std::vector<communicator<Transport>> lines_;  // one along each axis
+  neighbour_graph graph_;
   int rank_;
 };
 
@@ -140,45 +144,53 @@ task<process_mesh<Transport>> make_mesh(communicator<Transport>& comm, std::vect
   std::vector<grid_axis> axes = make_axes(requested, rank, comm.size(), core.matching().rank());
   std::uint64_t shape = with_name(0, "mesh");
   for (const grid_axis& each : axes) {
-    for (const char letter : each.name()) shape = mix(shape, static_cast<std::uint64_t>(letter));
+    for (const char letter : each.name()) shape = mix(shape, static_cast<unsigned char>(letter));
     shape = mix(mix(shape, 0), static_cast<std::uint64_t>(each.size));
   }
   std::vector<operation<communicator<Transport>>> splits;
+  splits.reserve(axes.size());
   for (const grid_axis& each : axes) {
     const int color = rank - each.coordinate * each.stride;  // the first rank of the line
     splits.push_back(core.split(collective::split, color, each.coordinate, shape, opts));
   }
   std::vector<communicator<Transport>> lines;
+  lines.reserve(axes.size());
   for (auto& split : splits) lines.push_back(co_await split);
   co_return process_mesh<Transport>(std::move(axes), std::move(lines), rank);
 }
 
-template <class Memory, class In, class Out>
-constexpr void check_neighbour_buffers() {
-  static_assert(
-      std::is_same_v<Memory, host_memory>,
-      "colls: neighbours exchange host memory, and this communicator moves device memory");
-  static_assert(writable_range<Out>, "colls: this buffer is const, and the call writes it");
-  static_assert(std::is_same_v<range_element_t<In>, range_element_t<Out>>,
-                "colls: both buffers must have the same element type");
+template <class Core, class Range>
+any_buffer neighbour_buffer(Core& core, Range&& data) {
+  if constexpr (is_registered<std::remove_cvref_t<Range>>) {
+    if (const char* const problem = data.usage_error(&core)) return unusable_buffer(problem);
+  }
+  return to_any_buffer<host_memory>(std::forward<Range>(data));
 }
 
 template <class Transport, class In, class Out>
 operation<> start_neighbour_exchange(collective coll, communicator<Transport>& comm, In&& in,
                                      Out&& out, const neighbour_graph& graph, const options& opts) {
-  using memory = transport_memory_t<Transport>;
-  check_neighbour_buffers<memory, In, Out>();
-  return comm.underlying_core().exchange_with_neighbours(
-      coll, type_id<range_element_t<In>>(), to_any_buffer<memory>(std::forward<In>(in)),
-      to_any_buffer<memory>(std::forward<Out>(out)), graph, opts);
+  static_assert(
+      std::is_same_v<transport_memory_t<Transport>, host_memory>,
+      "colls: neighbours exchange host memory, and this communicator moves device memory");
+  static_assert(writable_range<Out>, "colls: this buffer is const, and the call writes it");
+  static_assert(std::is_same_v<range_element_t<In>, range_element_t<Out>>,
+                "colls: both buffers must have the same element type");
+  core<Transport>& owner = comm.underlying_core();
+  const any_buffer input = neighbour_buffer(owner, std::forward<In>(in));
+  const any_buffer output = neighbour_buffer(owner, std::forward<Out>(out));
+  std::uint32_t type = 0;
+  if constexpr (supported_type<range_element_t<In>>) type = type_id<range_element_t<In>>();
+  return owner.exchange_with_neighbours(coll, type, input, output, graph, opts);
 }
 
 }  // namespace detail
 
 /// Arranges the ranks of `comm` as a grid and makes a communicator along each axis. The last axis
-/// varies fastest. A collective call: all ranks pass the same axes. If the axes do not have as many
-/// ranks as `comm`, or one has no name of its own, throws `errc::invalid_argument` on each rank
-/// that has passed such axes, and `comm` stays good.
+/// varies fastest. A collective call: all ranks pass the same axes. The call starts when the task
+/// is awaited, and makes one split for each axis. If the axes do not have as many ranks as `comm`,
+/// or one has no name of its own, throws `errc::invalid_argument` on each rank that has passed such
+/// axes, and `comm` stays good.
 ///
 ///     auto m = co_await colls::mesh(world, colls::axis("data", 4), colls::axis("pipe", 2));
 ///     co_await m.along("data").all_reduce(gradients);
@@ -194,7 +206,9 @@ task<process_mesh<Transport>> mesh(communicator<Transport>& comm, const std::vec
 }
 
 /// Sends `in` to each destination of this rank, and receives block i of `out` from source i. All
-/// blocks have the length of `in`, which is equal on all ranks. `in` and `out` must not overlap.
+/// blocks have the length of `in`, which is equal on all ranks. `in` and `out` must not overlap. A
+/// collective call: ranks without neighbours make it, too. The graphs of two ranks are not
+/// compared: a rank that waits for a message that no rank sends fails when its deadline is over.
 template <class Transport, readable_range In, readable_range Out>
 operation<> neighbour_all_gather(communicator<Transport>& comm, In&& in, Out&& out,
                                  const neighbour_graph& graph, const options& opts = {}) {
@@ -202,7 +216,8 @@ operation<> neighbour_all_gather(communicator<Transport>& comm, In&& in, Out&& o
                                           std::forward<Out>(out), graph, opts);
 }
 /// Sends block i of `in` to destination i of this rank, and receives block i of `out` from source
-/// i. All blocks have the same length on all ranks. `in` and `out` must not overlap.
+/// i. All blocks have the same length on all ranks. Everything else is as for
+/// `neighbour_all_gather`.
 template <class Transport, readable_range In, readable_range Out>
 operation<> neighbour_all_to_all(communicator<Transport>& comm, In&& in, Out&& out,
                                  const neighbour_graph& graph, const options& opts = {}) {

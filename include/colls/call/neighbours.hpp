@@ -79,18 +79,21 @@ operation<> core<Transport>::exchange_with_neighbours(collective coll, std::uint
                             : destinations != 0 ? in.size() / destinations
                             : sources != 0      ? out.size() / sources
                                                 : 0;
+  std::size_t incoming = 0;
+  const bool fits = !__builtin_mul_overflow(sources, count, &incoming) && out.size() == incoming;
   check
       .require(!sends_blocks || in.size() == destinations * count,
                "in has %zu elements, no multiple of %zu destinations", in.size(), destinations)
-      .require(out.size() == sources * count,
-               "out has %zu elements, the blocks of %zu sources are %zu", out.size(), sources,
-               sources * count)
+      .require(fits, "out has %zu elements, and needs %zu for each of %zu sources", out.size(),
+               count, sources)
       .require(in.size() == 0 || out.size() == 0 ||
                    (in.data() != out.data() && !overlap_partially(in, out)),
                "in and out overlap");
   const auto own_edges = [&](const std::vector<int>& list) {
     return std::count(list.begin(), list.end(), state().rank());
   };
+  check.require(opts.algorithm == algorithm::automatic,
+                "calls between neighbours have no algorithm to choose");
   check.require(own_edges(graph.sources) == own_edges(graph.destinations),
                 "this rank is %td times its own source and %td times its own destination",
                 own_edges(graph.sources), own_edges(graph.destinations));
