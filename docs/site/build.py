@@ -45,8 +45,7 @@ OUTPUT_DIRECTORY = "{work}"
 """
     subprocess.run(["doxygen", "-"], input=settings, text=True, check=True)
     (pages / "reference").mkdir()
-    top = [file.stem for file in (source / "include/colls").glob("*.hpp")]
-    reference.Writer(work / "xml", source / "include").write(pages / "reference", top)
+    reference.Writer(work / "xml", source / "include").write(pages / "reference")
     return pages
 
 

@@ -90,10 +90,9 @@ def inventory(site):
 def missing_names(source, site):
     """(header:line, name) of each documented name of a header of the reference that the reference lacks."""
     known = inventory(site)
-    named = {header for _, _, headers in reference.PAGES.values() for header in headers.split()}
     for file in sorted((source / "include/colls").rglob("*.[hc]*")):
         header = file.relative_to(source / "include/colls").with_suffix("").as_posix()
-        if header in named or "/" not in header:
+        if reference.is_public(header):
             for line, name in documented(file.read_text()):
                 if name not in known and not re.search(r"\boperator|~", name):
                     yield f"{file.relative_to(source)}:{line}", name

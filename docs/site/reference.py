@@ -7,11 +7,13 @@ import pathlib
 import re
 import xml.etree.ElementTree as xml
 
-# page: (title, introduction, headers in their order). The last page takes the headers of include/colls that no
-# other page names; the headers of its folders that no page names are internal.
+# page: (title, introduction, headers in their order). The last page takes the headers of these folders of
+# include/colls that no other page names. The headers of other folders that no page names are internal.
+FOLDERS = (".", "call", "ddp", "objects")
 PAGES = {
     "communicator": ("Communicators and calls", "Include ``<colls/world.hpp>`` or any header that makes ranks.",
-                     "world call/communicator call/call call/arguments base/options base/algorithm_names"),
+                     "world call/communicator call/call call/arguments call/probed_message call/gathered call/batch "
+                     "base/options base/algorithm_names"),
     "starting": ("Starting ranks", "Processes: ``run``, ``join``; ranks of one process: ``inproc``, ``threads``, "
                  "``simulated``.", "run join bootstrap/config bootstrap/launcher_environment bootstrap/fixed_string "
                  "base/clock inproc transport/inproc/inproc_transport threads transport/threads/thread_transport "
@@ -19,10 +21,12 @@ PAGES = {
                  "transport/simulated/fault_plan"),
     "data": ("Data", "The buffers and elements that calls take.",
              "base/buffer base/shared_buffer base/element_type base/half"),
+    "objects": ("Objects", "Include ``<colls/objects.hpp>``.", "objects objects/serializer"),
+    "grid": ("Grids and neighbours", "Include ``<colls/grid.hpp>``.", "grid call/neighbours"),
     "operations": ("Operations of reductions", "Include ``<colls/op.hpp>``, or any header that makes ranks.",
                    "base/op base/op_traits"),
     "awaiting": ("Awaiting", "Coroutines, several operations at a time, blocking waits, Asio.",
-                 "coroutine/task coroutine/when_all when_any coroutine/sync_wait asio"),
+                 "coroutine/task coroutine/when_all when_any stop_when coroutine/sync_wait asio"),
     "errors": ("Errors", "Include ``<colls/error.hpp>``, or any header that makes ranks.", "base/error format"),
     "costs": ("Costs and choices", "The costs of a network, and how the algorithm of a call is chosen.",
               "base/network_cost base/algorithm_choice algorithm/selection_query selection/tuning"),
@@ -34,12 +38,22 @@ PAGES = {
     "extending": ("Algorithms and transports of your own", "What a new algorithm or transport is built on.",
                   "algorithm/description channel/channel channel/operations channel/recv_reduce channel/transport "
                   "base/partition base/pattern base/pattern/trees base/pattern/circulant base/loggp base/loggp_model "
-                  "transport transport/interprocess/transport_base transport/interprocess/carrier/carrier "
+                  "base/node_map coroutine/completion matching/tag_matcher matching/posted_receive "
+                  "transport transport/interprocess/transport_base bootstrap/world_info "
+                  "transport/interprocess/carrier/carrier "
                   "transport/interprocess/carrier/pipe transport/interprocess/carrier/stream_pipe os/fd_mailbox"),
     "more": ("More headers", "", ""),
 }
 KINDS = {"class": "class", "struct": "struct", "concept": "concept", "enum": "enum-class",
          "function": "function", "typedef": "type", "variable": "var"}
+
+
+def named():
+    return {header for _, _, headers in PAGES.values() for header in headers.split()}
+
+
+def is_public(header):
+    return header in named() or pathlib.PurePosixPath(header).parent.as_posix() in FOLDERS
 
 
 def text_of(element):
@@ -250,12 +264,11 @@ class Writer:
                 lines += self.joined(group, scope)
         return lines
 
-    def write(self, target, top):
-        """Writes the pages. `top` has the names of the headers of include/colls."""
-        named = {header for _, _, headers in PAGES.values() for header in headers.split()}
+    def write(self, target):
+        """Writes the pages."""
         for page, (title, introduction, headers) in PAGES.items():
             body = []
-            for header in headers.split() or sorted(set(top) - named):
+            for header in headers.split() or sorted(filter(is_public, self.of_header.keys() - named())):
                 body += self.header(header)
             if body:
                 lines = [title, "=" * len(title), "", introduction, "", *body, ""]

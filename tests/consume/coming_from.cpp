@@ -4,8 +4,11 @@
 // argument, a world of one rank whose config the program sets.
 
 #include <colls/colls.hpp>
+#include <colls/grid.hpp>
 #include <colls/join.hpp>
+#include <colls/objects.hpp>
 #include <colls/run.hpp>
+#include <colls/stop_when.hpp>
 
 #include <boost/asio/io_context.hpp>
 
@@ -13,8 +16,10 @@
 #include <complex>
 #include <cstdio>
 #include <functional>
+#include <map>
 #include <span>
 #include <stdexcept>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -77,6 +82,77 @@ colls::task<> messages(colls::world& world) {
     taken += ended.size();
   }
   require(halos[1][7] == float(prev), "wait_some");
+
+  std::vector<colls::transfer> transfers;
+  transfers.push_back(colls::transfer::send(out, next, tag));
+  transfers.push_back(colls::transfer::recv(in, prev, tag));
+  co_await world.batch(transfers);
+  auto kept = world.send(out, next, tag);
+  auto found = co_await world.probe(colls::any_source, colls::any_tag);
+  const std::vector<float> values = co_await found.recv_vector<float>();
+  require(found.source() == prev && found.tag() == tag && values.size() == 8, "probe");
+  co_await kept;
+  auto arriving = world.send(out, next, tag);
+  const auto whole = co_await world.recv_vector<float>(prev, tag);
+  require(whole.size() == 8, "recv_vector");
+  co_await arriving;
+
+  std::stop_source source;
+  const std::stop_token token = source.get_token();
+  auto waiting = colls::stop_when(token, world.recv(in, prev, tag));
+  source.request_stop();
+  try {
+    co_await waiting;
+  } catch (const colls::error& error) {
+    require(error.record().code == colls::errc::cancelled, "stop_when");
+  }
+}
+
+struct settings {
+  std::string name;
+  std::map<std::string, int> limits;
+  template <class Archive>
+  void serialize(Archive& archive) {
+    archive(name, limits);
+  }
+};
+
+colls::task<> objects(colls::world& world) {
+  const int root = 1, tag = 4;
+  const settings own{"rank " + std::to_string(world.rank()), {{"epochs", 3}}};
+  const settings common = co_await colls::broadcast(world, own, root);
+  require(common.name == "rank 1", "broadcast of an object");
+  const std::vector<settings> all = co_await colls::all_gather(world, own);
+  require(all[2].name == "rank 2", "all_gather of objects");
+  const auto there = co_await colls::gather(world, own, root);
+  require(there.size() == (world.rank() == root ? 3 : 0), "gather of objects");
+  const settings back = co_await colls::scatter(world, all, root);
+  require(back.name == own.name, "scatter of objects");
+  const auto longer = [](const settings& a, const settings& b) {
+    return a.name.size() < b.name.size() ? b : a;
+  };
+  const settings longest = co_await colls::all_reduce(world, own, longer);
+  require(longest.name == "rank 0", "all_reduce of objects");
+  const int dest = (world.rank() + 1) % world.size();
+  const int source = (world.rank() + world.size() - 1) % world.size();
+  auto sending = colls::send(world, own, dest, tag);
+  const settings got = co_await colls::recv<settings>(world, source, tag);
+  require(got.name == "rank " + std::to_string(source), "recv of an object");
+  co_await sending;
+}
+
+colls::task<> grids(colls::world& world) {
+  auto grid = co_await colls::mesh(world, colls::axis("row", 0), colls::axis("column", 1));
+  int sum[] = {1};
+  co_await grid.along("row").all_reduce(sum);
+  require(sum[0] == 3 && grid.coordinate("row") == world.rank(), "mesh");
+  const int below = grid.neighbour("row", +1);
+  require(below == (world.rank() < 2 ? world.rank() + 1 : -1), "neighbour");
+  const int own[] = {world.rank()};
+  const auto graph = grid.graph();
+  std::vector<int> halos(graph.sources.size());
+  co_await colls::neighbour_all_gather(world, own, halos, graph);
+  require(halos == graph.sources, "neighbour_all_gather");
 }
 
 colls::task<> collectives(colls::world& world) {
@@ -127,6 +203,8 @@ colls::task<> collectives(colls::world& world) {
   co_await world.all_gather_v(own, all, counts);
   require(all[5] == 2, "all_gather_v");
   co_await world.reduce_scatter_v(all, own, counts);
+  const auto gathered = co_await world.all_gather_v(own);
+  require(gathered.block(2).size() == 3, "all_gather_v without counts");
   const std::vector<std::size_t> send_counts(ranks, 2), recv_counts(ranks, 2);
   co_await world.all_to_all_v(blocks, send_counts, exchanged, recv_counts);
 
@@ -179,6 +257,8 @@ colls::task<> rank_main(colls::world& world) {
   co_await messages(world);
   co_await collectives(world);
   co_await communicators(world);
+  co_await objects(world);
+  co_await grids(world);
 }
 
 int join_by_config() {
