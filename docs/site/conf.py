@@ -80,7 +80,7 @@ def prepare(app, docname, source):
 
 def resolve_folder(app, env, node, contnode):
     """A link to a folder of the repository leads to its index, or is plain text if it has none."""
-    folder = pathlib.PurePosixPath(env.docname if hasattr(env, "docname") else node["refdoc"]).parent
+    folder = pathlib.PurePosixPath(node["refdoc"]).parent
     target = (folder / node["reftarget"]).as_posix()
     if f"{target}/index" in env.found_docs:
         uri = app.builder.get_relative_uri(node["refdoc"], f"{target}/index")
