@@ -15,7 +15,7 @@
 #include <new>
 #include <string>
 
-// Calls in which no rank knows the lengths of the others, and lists of buffers.
+// Calls in which no rank knows the lengths of the others.
 
 namespace {
 
@@ -295,51 +295,5 @@ TEST_CASE("a rank without memory for the result ends the call on all ranks") {
   CHECK(failures > 0);
 }
 #endif
-
-TEST_CASE("a list of buffers is reduced by one call") {
-  for (const std::size_t count : {0u, 1u, 3u, 300u, 10'000u}) {
-    for (const std::size_t length : {std::size_t{0}, std::size_t{3}, std::size_t{30'000}}) {
-      if (count * length > 1'000'000) continue;
-      CAPTURE(count);
-      CAPTURE(length);
-      communicators all(3);
-      std::vector<std::vector<std::vector<float>>> data(3);
-      for (auto& list : data) {
-        for (std::size_t i = 0; i < count; ++i) {
-          list.emplace_back(i % 5 == 4 ? 0 : length, static_cast<float>(i + 1));
-        }
-      }
-      all.all([&](auto& comm) {
-        auto& list = data[static_cast<std::size_t>(comm.rank())];
-        std::vector<std::span<float>> spans(list.begin(), list.end());
-        return comm.all_reduce(std::span<const std::span<float>>(spans));
-      });
-      for (const auto& list : data) {
-        for (std::size_t i = 0; i < count; ++i) {
-          REQUIRE(list[i] == std::vector<float>(list[i].size(), 3.0f * static_cast<float>(i + 1)));
-        }
-      }
-      all.all([&](auto& comm) {
-        return comm.all_reduce(data[static_cast<std::size_t>(comm.rank())], colls::maximum{},
-                               {.timeout = colls::time_span::from_nanoseconds(60'000'000'000)});
-      });
-    }
-  }
-  communicators all(2);
-  std::vector<float> one(10);
-  const std::vector<std::span<float>> overlapping{std::span(one).first(6), std::span(one).last(5)};
-  const std::vector<std::span<float>> twice{std::span(one), std::span(one)};
-  const std::vector<std::span<float>> two{std::span(one).first(5), std::span(one).last(5)};
-  const std::vector<std::span<float>> three{std::span(one).first(5), std::span(one).last(3),
-                                            std::span(one).subspan(5, 2)};
-  for (const auto& wrong : {overlapping, twice}) {
-    auto refused = all[0].all_reduce(wrong);
-    CHECK(failure_of(all, refused).code == errc::invalid_argument);
-  }
-  auto shorter = all[0].all_reduce(two);
-  auto longer = all[1].all_reduce(three);
-  CHECK(failure_of(all, shorter).code == errc::mismatch);
-  CHECK(failure_of(all, longer).code == errc::mismatch);
-}
 
 }  // namespace

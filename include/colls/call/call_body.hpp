@@ -9,6 +9,8 @@
 #include <colls/algorithm/table.hpp>
 #include <colls/call/call_request.hpp>
 
+#include <algorithm>
+#include <span>
 #include <vector>
 
 namespace colls::detail {
@@ -107,39 +109,90 @@ struct call_body {
     return algorithm(net, data, root);
   }
 
+  using all_reduce_function = task<>(Channel, any_buffer, any_buffer, any_op);
+
+  /// Reduces the buffers of `group` after copying them into one working buffer.
+  static task<> all_reduce_packed(Channel net, function_pointer<all_reduce_function> algorithm,
+                                  std::span<const any_buffer> group, reduction op) {
+    std::size_t total = 0;
+    for (const any_buffer& part : group) total += part.size();
+    const auto work = net.scratch_bytes(total * op.accumulate_size);
+    std::byte* position = work.data();
+    for (const any_buffer& part : group) {
+      widen(net, op, part, position);
+      position += part.size() * op.accumulate_size;
+    }
+    const any_buffer all = wide(op, work.data(), total);
+    co_await algorithm(net, all, all, op.op);
+    position = work.data();
+    for (const any_buffer& part : group) {
+      narrow(net, op, part, position, net.size());
+      position += part.size() * op.accumulate_size;
+    }
+  }
+
+  // Buffers of up to `max_small_bytes` that follow each other in a group are reduced together, up
+  // to `max_pack_bytes` at a time.
+  static constexpr std::size_t max_small_bytes = 64 * 1024;
+  static constexpr std::size_t max_pack_bytes = 1024 * 1024;
+
+  /// Cuts a group into parts that are reduced separately. A part is one buffer or a row of small
+  /// ones. The result depends only on the sizes of the buffers, which are equal on all ranks.
+  static std::vector<std::span<const any_buffer>> cut_group(std::span<const any_buffer> group) {
+    std::vector<std::span<const any_buffer>> parts;
+    std::size_t first = 0;
+    std::size_t size = 0;
+    bool is_full = false;
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      const std::size_t length = bytes(group[i]).size;
+      const bool is_small = length <= max_small_bytes;
+      if (i > first && (is_full || !is_small || size + length > max_pack_bytes)) {
+        parts.push_back(group.subspan(first, i - first));
+        first = i;
+        size = 0;
+      }
+      size += length;
+      is_full = !is_small;
+    }
+    if (first < group.size()) parts.push_back(group.subspan(first));
+    return parts;
+  }
+
+  static task<> all_reduce_part(Channel net, function_pointer<all_reduce_function> algorithm,
+                                std::span<const any_buffer> part, reduction op) {
+    if (part.size() > 1) {
+      co_await all_reduce_packed(net, algorithm, part, op);
+      co_return;
+    }
+    co_await algorithm(net, part[0], part[0], op.op);
+    narrow(net, op, part[0], part[0].data(), net.size());
+  }
+
   /// Runs an all_reduce of several buffers as one operation. If `packed` is true, or if the
   /// elements must be converted first, copies the buffers into one working buffer and reduces that
-  /// buffer. Otherwise reduces the buffers in place and concurrently. In that case each buffer uses
-  /// lanes of its own, so that messages of different buffers do not match. (A lane is a part of the
-  /// key by which messages are matched.) Callers set `packed` if the buffers are small.
+  /// buffer. Otherwise reduces large buffers in place and rows of small ones packed, several at a
+  /// time. Those that are reduced at the same time use different lanes, so that their messages do
+  /// not match. (A lane is a part of the key by which messages are matched.) Callers set `packed`
+  /// if the buffers are small.
   static task<> all_reduce_group(
       Channel net, function_pointer<task<>(Channel, any_buffer, any_buffer, any_op)> algorithm,
       std::vector<any_buffer> group, reduction op, bool packed) {
     if (packed || !accumulates_in_storage(op)) {
-      std::size_t total = 0;
-      for (const any_buffer& part : group) total += part.size();
-      const auto work = net.scratch_bytes(total * op.accumulate_size);
-      std::byte* position = work.data();
-      for (const any_buffer& part : group) {
-        widen(net, op, part, position);
-        position += part.size() * op.accumulate_size;
-      }
-      const any_buffer all = wide(op, work.data(), total);
-      co_await algorithm(net, all, all, op.op);
-      position = work.data();
-      for (const any_buffer& part : group) {
-        narrow(net, op, part, position, net.size());
-        position += part.size() * op.accumulate_size;
-      }
+      co_await all_reduce_packed(net, algorithm, group, op);
       co_return;
     }
-    const auto reduce_part = [&](int i) {
-      const Channel lane = net.lane(i * net.lanes());
-      const any_buffer& part = group[static_cast<std::size_t>(i)];
-      return net.concurrent(algorithm(lane, part, part, op.op));
+    const auto parts = cut_group(group);
+    const int count = static_cast<int>(parts.size());
+    const int max_concurrent = std::min(64, unused_lane / net.lanes());
+    const int concurrent = std::min(count, max_concurrent);
+    const auto reduce_parts = [&](int first) -> task<> {
+      const Channel lane = net.lane(first * net.lanes());
+      for (int i = first; i < count; i += concurrent) {
+        co_await all_reduce_part(lane, algorithm, parts[static_cast<std::size_t>(i)], op);
+      }
     };
-    co_await each_of(0, static_cast<int>(group.size()), reduce_part);
-    for (const any_buffer& part : group) narrow(net, op, part, part.data(), net.size());
+    const auto start = [&](int first) { return net.concurrent(reduce_parts(first)); };
+    co_await each_of(0, concurrent, start);
   }
 
   static task<> all_gather(

@@ -134,16 +134,11 @@ operation<> core<Transport>::all_reduce_group(const reduction& op, std::vector<a
     return query_of(collective::all_reduce, total, state().size(), op, opts);
   };
   const std::size_t working_bytes = total * op.accumulate_size;
-  // Short buffers are reduced together, because each buffer costs messages of its own. So are very
-  // many buffers, because there is a limited number of lanes.
-  constexpr std::size_t short_buffer = 64 * 1024;
-  constexpr std::size_t max_buffers = 256;
-  const std::size_t buffers = std::max<std::size_t>(parts.size(), 1);
-  const bool is_packed = working_bytes <= short_buffer ||
-                         working_bytes / buffers < short_buffer / 4 || buffers > max_buffers;
+  constexpr std::size_t max_packed_bytes = 64 * 1024;
   const auto body = [&](call<void>& new_call, const channel& net, const auto& chosen) {
     return call_body<channel>::all_reduce_group(net, chosen.run, std::move(parts),
-                                                store_reduction(new_call, op), is_packed);
+                                                store_reduction(new_call, op),
+                                                working_bytes <= max_packed_bytes);
   };
   const auto no_arguments = [](call<void>&, const auto&) {};
   return launch<collective::all_reduce>(make_fingerprint, make_query, opts, check, working_bytes,

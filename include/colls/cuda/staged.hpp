@@ -219,7 +219,7 @@ struct call_body<basic_channel<cuda::staged_transport<Host>>> {
     }
     std::size_t total = 0;
     for (const any_buffer& part : group) total += part.size();
-    const std::size_t element = group.front().element_size();
+    const std::size_t element = op.storage_size;
     const auto piece = [&](host_channel lane, int, const cuda::staged_call& call) -> task<> {
       const block slot(call.pool(), total * element);
       const any_buffer all(slot.data(), total, element);
