@@ -550,6 +550,24 @@ void probes_take_messages() {
       {
         auto dropped = all[0].probe(1, 5);
       }
+      // Dropped when its message may have come, and the probe has not ended yet.
+      auto probing = all[0].probe(1, 5);
+      all.poll(5);
+      auto matched = all[1].send(first, 0, 5);
+      {
+        auto dropped = std::move(probing);
+      }
+      auto next = all[0].recv(in, 1, 5);
+      all.poll(50);
+      const bool is_lost = !next.done();  // the probe had matched the message
+      auto another = all[1].send(second, 0, 5);
+      CHECK(all.outcome(next).code == errc{});
+      const errc code = all.outcome(matched).code;
+      CHECK((code == errc{} || code == errc::cancelled));
+      CHECK((code == errc{} || is_lost));
+      if (!is_lost) CHECK(code_of(all[0].recv(in, 1, 5)) == errc{});
+      CHECK(all.outcome(another).code == errc{});
+      CHECK(in == second);
     }
     {  // a sender that cancels its message
       std::optional<colls::operation<>> send = all[1].send(first, 0, 5);

@@ -186,7 +186,11 @@ task<T> recv_object(core<Transport>& comm, call_base& owner, message_key key) {
   const message_owner discards(comm, message);
   std::vector<std::byte> bytes;
   const auto resize = [&](std::size_t size) {
-    bytes.resize(size);
+    try {
+      bytes.resize(size);
+    } catch (...) {
+      throw error(revoke_for_object(comm, collective::recv));
+    }
     return any_buffer(bytes.data(), size, 1);
   };
   auto receiving = comm.recv_resized(owner, key, message, 1, default_most, resize);

@@ -130,7 +130,9 @@ inline bool is_plausible(const header& frame) {
     case kind::data:
     case kind::cts: {
       const bool is_p2p = frame.lane == message_key::point_to_point;
-      return frame.length <= max_message_bytes && (!is_p2p || frame.sequence <= max_tag);
+      const bool is_discarded = frame.kind == kind::cts && (frame.flags & flag::discarded) != 0;
+      return frame.length <= max_message_bytes &&
+             (is_p2p ? frame.sequence <= max_tag : !is_discarded);
     }
     case kind::announce:
     case kind::report:
