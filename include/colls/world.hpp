@@ -4,7 +4,7 @@
 
 // world: the type `world`, the communicator of all ranks of a job. If the program defines
 // COLLS_SEPARATE_COMPILATION, a source file that only makes calls on a world can include this
-// header without the header that defines the transport.
+// header without the transport. Otherwise this header includes the transport.
 
 #include <colls/call/communicator.hpp>
 
@@ -19,4 +19,6 @@ using world = communicator<interprocess_transport>;
 
 #ifdef COLLS_SEPARATE_COMPILATION
 COLLS_COMMUNICATOR(extern, colls::interprocess_transport)
+#else
+#include <colls/interprocess.hpp>
 #endif

@@ -1,36 +1,195 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: 2026 The colls authors
 # SPDX-License-Identifier: BSL-1.0
-"""Builds and runs main.cpp the way a user's project does.
+"""Builds the program in the folder `project` the way users do, and runs it with 3 ranks.
 
-plain       one command, the checkout's include folder and the libraries that docs/building.md names
-subproject  a Meson project that has the checkout as a subproject
-pkg-config  against what `meson install` installed
-cmake       against what `meson install` installed, by find_package
+subproject     a Meson project that has colls as a subproject
+fetch_content  a CMake project that fetches colls from a git repository
+copied         one command, a copy of the include folder and the libraries that docs/building.md names
+single         the same with the header that tools/single_header.py makes
+installed      against what `meson install` installed, by pkg-config, find_package and nvcc; files that do
+               not fit together have to be refused by the linker
+matrix         against what is installed at -O0, at -O3 and with LTO, as C++20 and 23, and header-only
 
-usage: check.py plain|subproject|pkg-config|cmake SOURCE_DIR COMPILER...
+BUILD_DIR has tools/colls-run. Works in a folder there, so that ccache sees the same paths again.
+
+usage: check.py WAY SOURCE_DIR BUILD_DIR COMPILER...
 """
 
 import filecmp
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
-import tempfile
+import time
 
-HERE = pathlib.Path(__file__).resolve().parent
+PROJECT = pathlib.Path(__file__).resolve().parent / "project"
+FILES = ("main.cpp", "squares.cpp")
+MIXED = "colls_is_header_only_in_some_files_and_compiled_once_in_others"
+LIBRARIES = ["-pthread", "-lcrypto"]
+# Consumers are compiled without optimisation where it does not matter.
+FAST = ["-Doptimization=0", "-Ddebug=false"]
 
 
-def run(*command, env=None):
+def run(*command, env=None, **more):
     print("+", *command, flush=True)
-    subprocess.run(command, check=True, env={**os.environ, **(env or {})})
+    return subprocess.run([str(word) for word in command], check=True, env={**os.environ, **(env or {})}, **more)
 
 
 def output(*command, env=None):
-    return subprocess.run(
-        command, check=True, text=True, stdout=subprocess.PIPE, env={**os.environ, **(env or {})}
-    ).stdout
+    return run(*command, env=env, text=True, stdout=subprocess.PIPE).stdout
+
+
+class Consumer:
+    def __init__(self, source, build, folder, compiler):
+        self.source, self.build, self.folder, self.compiler = source, build, folder, compiler
+        self.is_clang = "clang" in compiler[-1]
+        self.meson_env = {"CXX": " ".join(compiler)}
+        if compiler[-1].startswith("clang++-"):  # GNU ar does not read its LTO objects
+            self.meson_env["AR"] = compiler[-1].replace("clang++", "llvm-ar")
+
+    def project(self, name):
+        """A fresh copy of the user's project."""
+        made = self.folder / name
+        shutil.copytree(PROJECT, made)
+        return made
+
+    def start(self, program):
+        said = output(self.build / "tools/colls-run", "-n", "3", program)
+        assert said.count("3 ranks agree") == 1, f"the program printed: {said}"
+
+    def object(self, file, *flags, made=None):
+        made = made or file.with_suffix(".o")
+        run(*self.compiler, *flags, "-c", file, "-o", made)
+        return made
+
+    def compile(self, folder, *flags, files=FILES, made="main"):
+        objects = [self.object(folder / file, *flags) for file in files]
+        run(*self.compiler, *objects, "-o", folder / made, *flags)
+        self.start(folder / made)
+
+    # --- ways
+
+    def subproject(self, dependency="colls"):
+        folder = self.project(dependency)
+        (folder / "subprojects").mkdir()
+        (folder / "subprojects/colls").symlink_to(self.source)
+        run("meson", "setup", folder / "b", folder, *FAST, f"-Dcolls={dependency}", env=self.meson_env)
+        run("ninja", "-C", folder / "b")
+        self.start(folder / "b/main")
+
+    def cmake(self, name, *options):
+        folder = self.project(name)
+        launcher = [f"-DCMAKE_CXX_COMPILER_LAUNCHER={word}" for word in self.compiler[:-1]]
+        run("cmake", "-G", "Ninja", "-S", folder, "-B", folder / "b", *options, *launcher,
+            f"-DCMAKE_CXX_COMPILER={self.compiler[-1]}")
+        run("cmake", "--build", folder / "b")
+        self.start(folder / "b/main")
+
+    def fetch_content(self):
+        # The files as they are, whether committed or not.
+        repository = self.folder / "repository"
+        for name in ("include", "tools", "CMakeLists.txt"):
+            copy = shutil.copytree if (self.source / name).is_dir() else shutil.copy
+            (repository / name).parent.mkdir(exist_ok=True)
+            copy(self.source / name, repository / name)
+        git = ["git", "-C", repository, "-c", "user.name=colls", "-c", "user.email=colls@localhost"]
+        run("git", "init", "-q", "-b", "main", repository)
+        run(*git, "add", ".")
+        run(*git, "commit", "-q", "-m", "colls")
+        self.cmake("fetching", f"-DCOLLS_REPOSITORY=file://{repository}")
+
+    def copied(self):
+        folder = self.project("copied")
+        shutil.copytree(self.source / "include", folder / "include")
+        self.compile(folder, "-std=c++20", "-I", folder / "include", *LIBRARIES)
+
+    def single(self):
+        folder = self.project("single")
+        run(sys.executable, self.source / "tools/single_header.py", folder / "colls.hpp")
+        for file in FILES:
+            text = (folder / file).read_text()
+            (folder / file).write_text(re.sub(r"#include <colls/.*>", '#include "colls.hpp"', text))
+        self.compile(folder, "-std=c++20", *LIBRARIES)
+
+    def installed(self):
+        folder = self.project("consumer")
+        prefix = self.install("installed", *FAST)
+        flags = ["-std=c++20", *self.pkg_config(prefix, "colls")]
+        self.compile(folder, *flags)
+        self.cmake("finding", f"-DCMAKE_PREFIX_PATH={prefix}")
+        self.refused(folder, flags, self.pkg_config(prefix, "colls-header-only"))
+        self.nvcc(folder, flags)
+
+    def matrix(self):
+        for name, options, flags in (("O0", FAST, ["-O0"]), ("O3", ["-Doptimization=3", "-Ddebug=false"], ["-O3"]),
+                                     ("LTO", ["-Doptimization=2", "-Ddebug=false", "-Db_lto=true"], ["-O2", "-flto"])):
+            prefix = self.install(name, *options)
+            for standard in ("20", "23"):
+                folder = self.project(f"{name}_{standard}")
+                self.compile(folder, f"-std=c++{standard}", *flags, *self.pkg_config(prefix, "colls"))
+        self.cmake("finding", f"-DCMAKE_PREFIX_PATH={prefix}", "-DCOLLS_TARGET=colls::header_only")
+        self.subproject("colls-header-only")
+
+    # --- the installation
+
+    def install(self, name, *options):
+        """Installs by the commands of a user. Returns the prefix."""
+        folder = self.folder / name
+        run("meson", "setup", folder / "b", self.source, *options, env=self.meson_env)
+        steps = re.findall(r"\] (.*)", output("ninja", "-C", folder / "b", "-n"))
+        wrong = [step for step in steps if "libcolls.a" not in step]
+        assert steps and not wrong, f"the installation makes what it does not install: {wrong or 'nothing'}"
+        run("meson", "install", "-C", folder / "b", "--quiet", "--destdir", folder / "root")
+        found = list((folder / "root").rglob("include/colls/version.hpp"))
+        assert len(found) == 1, f"installed version.hpp: {found}"
+        assert same_files(self.source / "include/colls", found[0].parent), "not all headers are installed"
+        return found[0].parents[2]
+
+    def pkg_config(self, prefix, name):
+        [folder] = {file.parent for file in prefix.rglob("*.pc")}
+        env = {"PKG_CONFIG_PATH": str(folder)}
+        return output("pkg-config", "--cflags", "--libs", name, env=env).split()
+
+    def refused(self, folder, flags, header_only):
+        """Checks that the linker refuses files that do not fit together, and says why."""
+        (folder / "half.cpp").write_text("#include <colls/half.hpp>\n")
+        good = [self.object(folder / file, *flags) for file in FILES]
+        compiled = {
+            MIXED: ["-std=c++20", *header_only],
+            "colls_library_built_with_GLIBCXX_DEBUG": [*flags, "-D_GLIBCXX_DEBUG"],
+            "colls_library_built_with_address_sanitizer": [*flags, "-fsanitize=address"],
+            "colls_library_built_with_thread_sanitizer": [*flags, "-fsanitize=thread"],
+        }
+        bad = [(self.object(folder / "half.cpp", *how, made=folder / f"bad_{i}.o"), how, text)
+               for i, (text, how) in enumerate(compiled.items())]
+        for linker in ("bfd", "gold", "lld"):
+            if shutil.which(f"ld.{linker}"):
+                run(*self.compiler, f"-fuse-ld={linker}", *good, *flags, "-o", folder / linker)
+                for made, how, text in bad:
+                    for files in ([*good, made], [made, *good]):
+                        self.refuses(text, f"-fuse-ld={linker}", *files, *how, *flags, "-o", folder / "never")
+
+    def refuses(self, text, *arguments):
+        command = [str(word) for word in (*self.compiler, *arguments)]
+        linked = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        said = [line for line in linked.stdout.splitlines() if text in line]
+        assert linked.returncode and said, f"linked, or did not say {text}: {command}\n{linked.stdout}"
+        print("refused, as it must be:", said[0], flush=True)
+
+    def nvcc(self, folder, flags):
+        nvcc = shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
+        if nvcc is None:
+            print("skipped: no nvcc, so no program was compiled by it")
+            return
+        flags = ["-Xcompiler=-pthread" if flag == "-pthread" else flag for flag in flags]
+        for file in FILES:
+            shutil.copy(folder / file, (folder / file).with_suffix(".cu"))
+        run(nvcc, "-ccbin", self.compiler[-1], *((folder / file).with_suffix(".cu") for file in FILES),
+            "-o", folder / "by_nvcc", *flags)
+        self.start(folder / "by_nvcc")
 
 
 def same_files(left, right):
@@ -40,60 +199,21 @@ def same_files(left, right):
     )
 
 
-def install(source, folder, compiler):
-    """Installs everything by the commands of a user. Returns the prefix."""
-    run("meson", "setup", folder / "b", source, env={"CXX": " ".join(compiler)})
-    steps = output("ninja", "-C", folder / "b", "-n")
-    assert "no work to do" in steps, f"installing headers compiles something:\n{steps}"
-    run("meson", "install", "-C", folder / "b", "--quiet", "--destdir", folder / "root")
-    found = list((folder / "root").rglob("include/colls/version.hpp"))
-    assert len(found) == 1, f"installed version.hpp: {found}"
-    assert same_files(source / "include/colls", found[0].parent), "not all headers are installed"
-    return found[0].parents[2]
-
-
-def plain(source, folder, compiler):
-    flags = ["-std=c++20", "-I", source / "include", "-pthread"]
-    run(*compiler, *flags, HERE / "main.cpp", "-o", folder / "main", "-lcrypto")
-    run(folder / "main")
-
-
-def subproject(source, folder, compiler):
-    for name in ("main.cpp", "meson.build"):
-        shutil.copy(HERE / name, folder)
-    (folder / "subprojects").mkdir()
-    (folder / "subprojects/colls").symlink_to(source)
-    run("meson", "setup", folder / "build", folder, env={"CXX": " ".join(compiler)})
-    run("ninja", "-C", folder / "build")
-    run(folder / "build/main")
-
-
-def pkg_config(source, folder, compiler):
-    prefix = install(source, folder, compiler)
-    env = {"PKG_CONFIG_PATH": f"{prefix}/share/pkgconfig"}
-    flags = output("pkg-config", "--cflags", "--libs", "colls", env=env).split()
-    run(*compiler, "-std=c++20", HERE / "main.cpp", "-o", folder / "main", *flags)
-    run(folder / "main")
-
-
-def cmake(source, folder, compiler):
-    prefix = install(source, folder, compiler)
-    for name in ("main.cpp", "CMakeLists.txt"):
-        shutil.copy(HERE / name, folder)
-    launcher = [f"-DCMAKE_CXX_COMPILER_LAUNCHER={word}" for word in compiler[:-1]]
-    options = [f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_CXX_COMPILER={compiler[-1]}", *launcher]
-    run("cmake", "-G", "Ninja", "-S", folder, "-B", folder / "build", *options)
-    run("cmake", "--build", folder / "build")
-    run(folder / "build/main")
-
-
 def main():
-    ways = {"plain": plain, "subproject": subproject, "pkg-config": pkg_config, "cmake": cmake}
-    if len(sys.argv) < 4 or sys.argv[1] not in ways:
+    ways = ("subproject", "fetch_content", "copied", "single", "installed", "matrix")
+    if len(sys.argv) < 5 or sys.argv[1] not in ways:
         sys.exit(__doc__)
-    source = pathlib.Path(sys.argv[2]).resolve()
-    with tempfile.TemporaryDirectory() as folder:
-        ways[sys.argv[1]](source, pathlib.Path(folder), sys.argv[3:])
+    way, compiler = sys.argv[1], sys.argv[4:]
+    source, build = (pathlib.Path(folder).resolve() for folder in sys.argv[2:4])
+    folder = build / "consume" / f"{way}-{compiler[-1].split('/')[-1]}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    began, computed = time.monotonic(), os.times()
+    getattr(Consumer(source, build, folder, compiler), way)()
+    used = os.times()
+    cpu = used.children_user + used.children_system - computed.children_user - computed.children_system
+    print(f"{way} by {compiler[-1]}: {time.monotonic() - began:.0f} s, {cpu:.0f} s of CPU")
+    shutil.rmtree(folder)
 
 
 main()

@@ -7,6 +7,7 @@
 #include <colls/bootstrap/tcp_store.hpp>
 #include <colls/transport/interprocess/interprocess_transport.hpp>
 
+#include <colls/base/build_check.ipp>
 #include <colls/base/error.ipp>
 #include <colls/base/fingerprint.ipp>
 #include <colls/base/log.ipp>

@@ -5,6 +5,8 @@
 // compiler: macros for functions that GPU kernels can call, and for functions that are compiled
 // only once per program.
 
+#include <colls/base/build_check.hpp>
+
 /// Marks a function that can run on the CPU and in GPU kernels.
 #ifdef __CUDACC__
 #define COLLS_HOST_DEVICE __host__ __device__

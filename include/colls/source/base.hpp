@@ -4,10 +4,11 @@
 
 // source/base: a part of source.hpp for programs that define COLLS_SEPARATE_COMPILATION. The one
 // source file that includes this header compiles the most common reductions and the functions of
-// the error class, the log and the tag matcher.
+// the error class, the log and the tag matcher, and defines the symbols of build_check.
 
 #include <colls/reduction/erased_reduction.hpp>
 
+#include <colls/base/build_check.ipp>
 #include <colls/base/error.ipp>
 #include <colls/base/fingerprint.ipp>
 #include <colls/base/log.ipp>
