@@ -3,6 +3,7 @@
 
 // COLLS_CHECK_THREADS: calls of a thread to which the communicator does not belong.
 
+#include <colls/interprocess.hpp>
 #include <colls/threads.hpp>
 
 #include "../extend/star.hpp"
