@@ -29,6 +29,7 @@ PROJECT = pathlib.Path(__file__).resolve().parent / "project"
 FILES = ("main.cpp", "squares.cpp")
 MIXED = "colls_is_header_only_in_some_files_and_compiled_once_in_others"
 LIBRARIES = ["-pthread", "-lcrypto"]
+JOBS = str(len(os.sched_getaffinity(0)))  # not ninja's default of more, because each takes much memory
 # Consumers are compiled without optimisation where it does not matter.
 FAST = ["-Doptimization=0", "-Ddebug=false"]
 
@@ -77,7 +78,7 @@ class Consumer:
         (folder / "subprojects").mkdir()
         (folder / "subprojects/colls").symlink_to(self.source)
         run("meson", "setup", folder / "b", folder, *FAST, f"-Dcolls={dependency}", env=self.meson_env)
-        run("ninja", "-C", folder / "b")
+        run("ninja", "-j", JOBS, "-C", folder / "b")
         self.start(folder / "b/main")
 
     def cmake(self, name, *options):
@@ -85,7 +86,7 @@ class Consumer:
         launcher = [f"-DCMAKE_CXX_COMPILER_LAUNCHER={word}" for word in self.compiler[:-1]]
         run("cmake", "-G", "Ninja", "-S", folder, "-B", folder / "b", *options, *launcher,
             f"-DCMAKE_CXX_COMPILER={self.compiler[-1]}")
-        run("cmake", "--build", folder / "b")
+        run("cmake", "--build", folder / "b", "--parallel", JOBS)
         self.start(folder / "b/main")
 
     def fetch_content(self):
@@ -142,6 +143,7 @@ class Consumer:
         steps = re.findall(r"\] (.*)", output("ninja", "-C", folder / "b", "-n"))
         wrong = [step for step in steps if "libcolls.a" not in step]
         assert steps and not wrong, f"the installation makes what it does not install: {wrong or 'nothing'}"
+        run("ninja", "-j", JOBS, "-C", folder / "b")
         run("meson", "install", "-C", folder / "b", "--quiet", "--destdir", folder / "root")
         found = list((folder / "root").rglob("include/colls/version.hpp"))
         assert len(found) == 1, f"installed version.hpp: {found}"
