@@ -128,6 +128,13 @@ TEST_CASE("objects of many types are made of their bytes, and of no other number
   expect_round_trip(-0.5);
 }
 
+TEST_CASE("a bool in hostile bytes is true or false") {
+  std::vector<std::byte> bytes{std::byte{1}};
+  CHECK(colls::serializer<bool>::read(bytes));
+  bytes[0] = std::byte{2};
+  CHECK_THROWS_WITH(colls::serializer<bool>::read(bytes), "a bool is neither true nor false");
+}
+
 TEST_CASE("a length in hostile bytes allocates nothing") {
   std::vector<std::byte> bytes(64);
   for (const std::uint64_t count : {std::uint64_t{65}, std::uint64_t{1} << 40, UINT64_MAX}) {
@@ -288,6 +295,18 @@ TEST_CASE("an object that throws while it is written or read ends the call on al
   const auto add = [](int, int) -> int { throw std::runtime_error("it cannot be added"); };
   const auto sum = [&](auto& comm) { return colls::all_reduce(comm, 1, add); };
   expect_failure(errc::user_op_failed, -1, sum, sum);
+}
+
+TEST_CASE(
+    "a closed communicator takes no object, and is not revoked for others by one that throws") {
+  object_ranks<inproc_ranks> all(2);
+  auto closing = all[1].close();
+  CHECK(all.outcome(closing).code == errc{});
+  auto sending = colls::send(all[1], fragile{fragile::written}, 0);
+  CHECK(all.outcome(sending).code == errc::closed);
+  auto gathering = colls::all_gather(all[1], fragile{fragile::written});
+  CHECK(all.outcome(gathering).code == errc::closed);
+  CHECK(all[0].failed() == nullptr);
 }
 
 TEST_CASE("ranks whose objects differ in type get a mismatch") {

@@ -65,6 +65,9 @@ template <class Transport, class T, class Op>
   requires std::is_invocable_r_v<T, Op&, T, T>
 operation<T> all_reduce(communicator<Transport>& comm, const T& value, Op op,
                         const options& opts = {}) {
+  static_assert(std::is_trivially_destructible_v<Op>,
+                "colls: g++ 12 destroys an operation twice that is made inside a co_await: let a "
+                "lambda capture references, or numbers alone");
   using call = detail::object_reduction_call<T, Op>;
   return detail::start_object_call<call>(
       comm.underlying_core(), collective::all_gather, detail::reduced_object_type<T>(), -1, opts,
@@ -77,18 +80,27 @@ template <class Transport, class T>
 operation<> send(communicator<Transport>& comm, const T& value, int to, int tag = 0,
                  const options& opts = {}) {
   auto& core = comm.underlying_core();
+  if (!core.accepts_calls()) return core.refuse_unusable(core.make(collective::send));
   std::vector<std::byte> message;
   try {
     message = detail::message_of(value);
   } catch (...) {
-    detail::revoke_for_object(core, collective::send);  // the send below then fails
+    detail::revoke_for_object(core, collective::send);
+    return core.refuse_unusable(core.make(collective::send));
+  }
+  if (message.size() > default_most) {
+    failure reason(errc::invalid_argument);
+    reason.operation = collective::send;
+    reason.set_detail("an object of %zu bytes: no rank receives more than %zu", message.size(),
+                      default_most);
+    return core.refuse(core.make(collective::send), reason);
   }
   return core.send_bytes(std::move(message), to, tag, opts);
 }
 
 /// Receives the next object from the rank `from` with the tag `tag`. The source may be
 /// `any_source`, and the tag `any_tag`. If the message is no object of type `T`, the operation
-/// fails with `errc::mismatch`, and the communicator stays good.
+/// fails with `errc::mismatch`, and the communicator stays good. An object has at most 1 GiB.
 template <class T, class Transport>
 operation<T> recv(communicator<Transport>& comm, peer from, recv_tag tag = 0,
                   const options& opts = {}) {

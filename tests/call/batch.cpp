@@ -81,6 +81,18 @@ TEST_CASE("a batch ends when all of it has ended, and fails if a part has failed
   CHECK(failure_of(all, late).code == errc::revoked);
 }
 
+TEST_CASE("a part of a batch that makes no progress is named, not the batch") {
+  communicators all(2);
+  all[0].underlying_core().state().inactivity = 50 * colls::milliseconds;
+  std::vector<int> in(5);
+  const transfer receives[] = {transfer::recv(in, 1, 7)};
+  auto late = all[0].batch(receives);
+  const colls::failure why = failure_of(all, late);
+  CHECK(why.code == errc::timeout);
+  CHECK(why.culprit == 1);
+  CHECK(says(why, "tag 7"));
+}
+
 TEST_CASE("a batch has a deadline") {
   communicators all(2);
   std::vector<int> in(5);

@@ -137,7 +137,8 @@ TEST_CASE("the results are those of a loop over the ranks") {
 TEST_CASE("calls of unknown lengths repeat, overlap and mix with other calls") {
   transport_suite::ranks<shm_world> all(3);
   std::vector<std::vector<int>> own;
-  for (int rank = 0; rank < 3; ++rank) own.push_back(elements<int>(rank, 0, 10u * rank + 1u));
+  for (int rank = 0; rank < 3; ++rank)
+    own.push_back(elements<int>(rank, 0, static_cast<std::size_t>(10 * rank + 1)));
   std::vector<int> sums[3] = {{1}, {1}, {1}};
   for (int round = 0; round < 20; ++round) {
     std::vector<colls::operation<gathered<int>>> first, second;
@@ -175,6 +176,9 @@ TEST_CASE("wrong arguments are refused on the caller, and the communicator stays
   CHECK(failure_of(all, pinned).code == errc::not_applicable);
   std::vector<std::span<const int>> huge(3, std::span(data.data(), PTRDIFF_MAX / 8));
   expect_refused(all, all[0].all_to_all_v(huge));
+  const char byte = 0;
+  std::vector<std::span<const char>> bytes(3, std::span(&byte, PTRDIFF_MAX / 2));
+  expect_refused(all, all[0].scatter_v(bytes, 0));
   all.check_good();
 }
 
@@ -182,7 +186,8 @@ TEST_CASE("an algorithm can be pinned") {
   for (const colls::algorithm pinned : {colls::algorithm::ring, colls::algorithm::bruck}) {
     transport_suite::ranks<tcp_world> all(3);
     std::vector<std::vector<int>> own;
-    for (int rank = 0; rank < 3; ++rank) own.push_back(elements<int>(rank, 0, 2u + rank));
+    for (int rank = 0; rank < 3; ++rank)
+      own.push_back(elements<int>(rank, 0, static_cast<std::size_t>(2 + rank)));
     for (auto& call : start_all(all, [&](auto& comm) {
            return comm.all_gather_v(own[static_cast<std::size_t>(comm.rank())],
                                     {.algorithm = pinned});

@@ -635,6 +635,32 @@ void probes_take_messages() {
   }
 }
 
+template <class World>
+void a_message_is_withdrawn_while_it_is_probed() {
+  const std::vector<char> first = sample(long_message, 1);
+  const std::vector<char> second = sample(short_message, 2);
+  for (int polls = 0; polls < 8; ++polls) {
+    for (const bool probes : {false, true}) {
+      CAPTURE(polls);
+      CAPTURE(probes);
+      ranks<World> all(2);
+      auto receiving = all[0].template recv_vector<char>(1, 5);
+      auto probing = all[0].probe(1, 6);
+      {
+        auto withdrawn = all[1].send(first, 0, probes ? 6 : 5);
+        all.poll(polls);
+      }
+      auto sending = all[1].send(second, 0, probes ? 6 : 5);
+      // If the first message was already on its way, dropping its send has ended the communicator.
+      failure why = probes ? all.outcome(probing) : all.outcome(receiving);
+      CAPTURE(std::string(why.detail));
+      CHECK((why.code == errc{} || why.code == errc::cancelled));
+      why = all.outcome(sending);
+      CHECK((why.code == errc{} || why.code == errc::cancelled));
+    }
+  }
+}
+
 /// Runs everything over one kind of world.
 template <class World>
 void passes() {
@@ -647,6 +673,7 @@ void passes() {
   SUBCASE("every length") { messages_of_every_length<World>(); }
   SUBCASE("any tag") { receives_from_any_tag<World>(); }
   SUBCASE("probes") { probes_take_messages<World>(); }
+  SUBCASE("withdrawn while probed") { a_message_is_withdrawn_while_it_is_probed<World>(); }
 }
 
 }  // namespace transport_suite

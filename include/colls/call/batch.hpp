@@ -85,6 +85,7 @@ operation<std::vector<received>> core<Transport>::batch(std::span<const transfer
   // Each transfer is a call of its own, with its own deadline. If the batch is dropped, they decide
   // whether they can be withdrawn.
   new_call->can_withdraw = [](const call_base&) { return true; };
+  new_call->last_progress = never;  // the transfers have inactivity timeouts of their own
   return begin_point_to_point(new_call, 0, {}, [&](call_base&) {
     started_transfers started;
     std::vector<bool> sends;

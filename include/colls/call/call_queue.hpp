@@ -212,6 +212,24 @@ class call_queue : public call_owner {
     return started;
   }
 
+  /// Returns whether a call of this thread could begin now.
+  bool accepts_calls() { return is_usable() || can_claim(); }
+  /// Returns the operation of a call that cannot begin, because `accepts_calls` has returned false.
+  template <class T>
+  [[gnu::noinline, gnu::cold]] operation<T> refuse_unusable(call<T>* new_call) {
+    if (queue_.is_run_by_other_thread() &&
+        (queue_.is_checked() || (is_open_ && !state_.failed()))) {
+      return refuse(new_call, second_thread_failure(queue_));
+    }
+    failure reason = state_.reason();
+    if (!is_open_) {
+      reason = failure(errc::closed, "this rank has closed the communicator");
+      reason.culprit = matcher_.rank();
+    }
+    new_call->refuse(reason);
+    return operation<T>(new_call);
+  }
+
   /// Discards the message that `owned` owns, if there is one, and sets `owned` to null.
   void discard(unexpected_message*& owned) noexcept {
     if (owned == nullptr) return;
@@ -310,21 +328,6 @@ class call_queue : public call_owner {
     reason.refused = true;
     throw error(reason);
   }
-  template <class T>
-  [[gnu::noinline, gnu::cold]] operation<T> refuse_unusable(call<T>* new_call) {
-    if (queue_.is_run_by_other_thread() &&
-        (queue_.is_checked() || (is_open_ && !state_.failed()))) {
-      return refuse(new_call, second_thread_failure(queue_));
-    }
-    failure reason = state_.reason();
-    if (!is_open_) {
-      reason = failure(errc::closed, "this rank has closed the communicator");
-      reason.culprit = matcher_.rank();
-    }
-    new_call->refuse(reason);
-    return operation<T>(new_call);
-  }
-
   [[gnu::always_inline]] void enter(call_base& new_call, const options& opts) {
     if (opts.timeout) {
       new_call.started = now();

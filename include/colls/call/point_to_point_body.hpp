@@ -31,7 +31,15 @@ struct point_to_point_body {
     owner.bytes_expected = data.size;
     send_operation transfer = net.send(key, data, owner);
     set_transfer(owner, transfer);
-    co_await transfer;
+    co_await end_of<send_operation>{&transfer};
+    const std::error_code ec = transfer.result();
+    if (ec == errc::cancelled && !owner.communicator->failed()) {
+      failure reason(errc::cancelled);
+      reason.culprit = key.peer;
+      throw error(reason.set_detail("rank %d has discarded the message with tag %llu", key.peer,
+                                    static_cast<unsigned long long>(key.sequence)));
+    }
+    unwrap(ec);
   }
 
   /// Returns the result of a receive that has ended. Throws `error` if the receive has failed, or
@@ -44,6 +52,9 @@ struct point_to_point_body {
       reason.code = errc::truncated;
       reason.set_detail("the message with tag %d has %llu bytes, the buffer %zu", transfer.tag(),
                         static_cast<unsigned long long>(owner.bytes_expected), buffer.size);
+    } else if (ec == errc::cancelled && !owner.communicator->failed()) {
+      reason.code = errc::cancelled;
+      reason.set_detail("its sender has withdrawn the message with tag %d", transfer.tag());
     } else if (!ec && transfer.count() % element_size != 0) {
       reason.code = errc::mismatch;
       reason.set_detail("a message of %zu bytes with tag %d came for elements of %zu bytes",

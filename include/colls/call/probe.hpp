@@ -25,16 +25,16 @@ struct probe_calls {
   using base = point_to_point_body<Transport>;
   using receiver = typename Transport::recv_operation::transport_type;
 
-  /// Waits until a message with the key `key` has come, and makes `message` its owner.
+  /// Waits until a message with the key `key` has come, and makes `message` its owner. `message` may
+  /// be null afterwards, if the sender has withdrawn the message meanwhile.
   static task<> probe(receiver& net, call_base& owner, message_key key,
                       unexpected_message*& message) {
-    while (message == nullptr) {
-      probe_operation<receiver> transfer(net, key, owner);
-      base::set_transfer(owner, transfer);
-      co_await typename base::template end_of<probe_operation<receiver>>{&transfer};
-      unwrap(transfer.result());
-      transfer.move_message_to(message);
-    }
+    probe_operation<receiver> transfer(net, key, owner);
+    // No peer is told of a probe: the message that it has matched is discarded if it is not moved.
+    owner.can_withdraw = [](const call_base&) { return true; };
+    co_await typename base::template end_of<probe_operation<receiver>>{&transfer};
+    unwrap(transfer.result());
+    transfer.move_message_to(message);
   }
   static task<received> recv_probed(receiver& net, call_base& owner, unexpected_message*& message,
                                     mutable_bytes buffer, std::size_t element_size) {
@@ -44,33 +44,43 @@ struct probe_calls {
     co_return base::received_message(transfer, owner, buffer, element_size);
   }
   /// See `core::recv_resized`. A message that is too long, or whose size is not a multiple of
-  /// `element_size`, is received into an empty buffer: its send completes.
+  /// `element_size`, is received into an empty buffer: its send completes. If the sender withdraws
+  /// a message that the user has not probed, takes the next one.
   static task<received> recv_resized(receiver& net, call_base& owner, message_key key,
                                      unexpected_message*& message, std::size_t element_size,
                                      std::size_t most,
                                      function_ref<any_buffer(std::size_t)> resize) {
-    auto probing = probe(net, owner, key, message);
-    co_await probing;
-    failure reason;
-    reason.culprit = message->key.peer;
-    const std::size_t size = message->size;
-    const auto tag = static_cast<int>(message->key.sequence);
-    if (size > most) {
-      reason.code = errc::truncated;
-      reason.set_detail("the message with tag %d has %zu bytes, this receive takes at most %zu",
-                        tag, size, most);
-    } else if (size % element_size != 0) {
-      reason.code = errc::mismatch;
-      reason.set_detail("a message of %zu bytes with tag %d came for elements of %zu bytes", size,
-                        tag, element_size);
+    const bool was_probed = message != nullptr;  // by the user, who wants this message and no other
+    for (;;) {
+      while (message == nullptr) {
+        auto probing = probe(net, owner, key, message);
+        co_await probing;
+      }
+      failure reason;
+      reason.culprit = message->key.peer;
+      const std::size_t size = message->size;
+      const auto tag = static_cast<int>(message->key.sequence);
+      if (size > most) {
+        reason.code = errc::truncated;
+        reason.set_detail("the message with tag %d has %zu bytes, this receive takes at most %zu",
+                          tag, size, most);
+      } else if (size % element_size != 0) {
+        reason.code = errc::mismatch;
+        reason.set_detail("a message of %zu bytes with tag %d came for elements of %zu bytes", size,
+                          tag, element_size);
+      }
+      const bool fits = reason.code == errc{};
+      const mutable_bytes buffer = fits ? bytes(resize(size / element_size)) : mutable_bytes();
+      probed_receive_operation<receiver> transfer(net, message, buffer, owner);
+      base::set_transfer(owner, transfer);
+      co_await typename base::template end_of<probed_receive_operation<receiver>>{&transfer};
+      const bool was_withdrawn =
+          transfer.result() == errc::cancelled && !owner.communicator->failed();
+      if (was_withdrawn && !was_probed)
+        continue;  // by its sender: as `recv`, take the next message
+      if (!fits) throw error(reason);
+      co_return base::received_message(transfer, owner, buffer, element_size);
     }
-    const bool fits = reason.code == errc{};
-    const mutable_bytes buffer = fits ? bytes(resize(size / element_size)) : mutable_bytes();
-    probed_receive_operation<receiver> transfer(net, message, buffer, owner);
-    base::set_transfer(owner, transfer);
-    co_await typename base::template end_of<probed_receive_operation<receiver>>{&transfer};
-    if (!fits) throw error(reason);
-    co_return base::received_message(transfer, owner, buffer, element_size);
   }
 };
 
@@ -91,8 +101,10 @@ task<probed_message<Transport>> core<Transport>::probe_body(call_base& owner, me
   unexpected_message* message = nullptr;
   const message_owner discards(*this, message);
   if constexpr (probing_transport<Transport>) {
-    auto probing = probe_calls<Transport>::probe(net(), owner, key, message);
-    co_await probing;
+    while (message == nullptr) {
+      auto probing = probe_calls<Transport>::probe(net(), owner, key, message);
+      co_await probing;
+    }
   }
   co_return probed_message<Transport>(*this, message);
 }

@@ -15,6 +15,11 @@
 
 namespace colls::detail {
 
+/// Returns the largest number of elements that a buffer can have. It is less than `invalid_count`.
+constexpr std::size_t max_elements(std::size_t element_size) {
+  return (invalid_count - 1) / element_size;
+}
+
 /// The bodies of calls of unknown lengths. A body has two phases, which use the same lanes. This is
 /// possible because messages with equal keys arrive in the order in which they were sent, and every
 /// algorithm that moves data receives all messages that are sent to it.
@@ -84,7 +89,7 @@ class unknown_lengths_body {
   // allocated for them before this check.
   static offsets checked_offsets(const length_list& lengths, std::size_t element_size) {
     offsets blocks = offsets_of(lengths);
-    if (blocks.back() > PTRDIFF_MAX / element_size) {
+    if (blocks.back() > max_elements(element_size)) {
       throw error(errc::not_enough_memory,
                   "the lengths that the ranks pass add up to more than memory can hold");
     }
@@ -237,7 +242,7 @@ fingerprint core<Transport>::check_unknown_lengths(const unknown_lengths_request
     check.check_size(block);
     lengths.push_back(block.size());
   }
-  check.require(offsets_of(lengths).back() <= PTRDIFF_MAX / call.element_size,
+  check.require(offsets_of(lengths).back() <= max_elements(call.element_size),
                 "the blocks of the list have more elements than memory can hold");
   if constexpr (phantom_transport<Transport>) {
     if (net_->is_phantom()) {

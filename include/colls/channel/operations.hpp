@@ -117,9 +117,6 @@ class probe_operation : public receive_operation<Transport> {
       return true;
     return receive_operation<Transport>::start(waiter);
   }
-  /// Returns true, because a probe changes nothing on its peer: the message that it has matched is
-  /// discarded if it is not moved.
-  bool untouched() const { return true; }
   /// Makes `owner` the pointer that owns the message. It is null if the sender has cancelled the
   /// message since the probe matched it.
   void move_message_to(unexpected_message*& owner) noexcept {

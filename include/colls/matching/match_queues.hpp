@@ -48,7 +48,7 @@ class match_queues {
       if (message == nullptr) enqueue(receive);
       return message;
     }
-    if (receive.takes_probed) return disown(receive);
+    if (receive.takes_probed) return take_over(receive);
     p2p_receives_.make_room();
     unexpected_message* const message = find_p2p_unexpected(receive);
     if (message == nullptr) {
@@ -71,7 +71,7 @@ class match_queues {
   /// `from` is null.
   static void move_ownership(unexpected_message*& from, unexpected_message*& to) noexcept {
     to = std::exchange(from, nullptr);
-    if (to != nullptr) to->owner = &to;
+    if (to != nullptr) to->holder = &to;
   }
   /// Discards the message that `owned` owns, if there is one, and sets `owned` to null.
   void discard(unexpected_message*& owned) noexcept {
@@ -261,7 +261,7 @@ class match_queues {
   /// Removes a message from the queues, or from the probe that owns it.
   void remove_unexpected(unexpected_message& message) {
     if (!message.key.is_point_to_point()) return unexpected_.remove(message);
-    if (message.owner != nullptr) return disown(message);
+    if (message.holder != nullptr) return disown(message);
     p2p_unexpected_.remove(message);
     unexpected_by_tag_.remove(message.any_source_node);
     arrived_.remove(message);
@@ -387,14 +387,14 @@ class match_queues {
   void give(unexpected_message& message, posted_receive& probe) {
     owned_.push_back(message);
     probe.taken = &message;
-    message.owner = &probe.taken;
+    message.holder = &probe.taken;
   }
   void disown(unexpected_message& message) {
     owned_.remove(message);
-    *std::exchange(message.owner, nullptr) = nullptr;
+    *std::exchange(message.holder, nullptr) = nullptr;
   }
   // Returns the message that `receive` takes over from a probe. Its owner is set to null.
-  unexpected_message* disown(posted_receive& receive) {
+  unexpected_message* take_over(posted_receive& receive) {
     unexpected_message* const message = receive.taken;
     if (!message->buffered) {
       p2p_receives_.make_room();

@@ -111,7 +111,7 @@ struct unexpected_message : key_table_node {
   list_links<unexpected_message> links;
   /// The address of the only pointer to a message that a probe has taken off the queues. Null while
   /// the message is in the queues.
-  unexpected_message** owner = nullptr;
+  unexpected_message** holder = nullptr;
 
   /// Gives this object back to its transport. The matcher calls this function if no receive will
   /// take the message.

@@ -37,6 +37,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -127,8 +128,21 @@ void save(object_writer& archive, const T& value) {
 template <class T>
   requires std::is_arithmetic_v<T>
 void load(object_reader& archive, T& value) {
-  archive.take(&value, sizeof value);
+  if constexpr (std::is_same_v<T, bool>) {
+    std::uint8_t byte = 0;
+    archive.take(&byte, sizeof byte);
+    if (byte > 1) throw cereal::Exception("a bool is neither true nor false");
+    value = byte == 1;
+  } else {
+    archive.take(&value, sizeof value);
+  }
 }
+// cereal reads a second pointer to an object without a check of its type, so shared pointers in the
+// bytes of a peer could be of any type.
+template <class T>
+void save(object_writer& archive, const std::shared_ptr<T>& pointer) = delete;
+template <class T>
+void load(object_reader& archive, std::shared_ptr<T>& pointer) = delete;
 template <copied_as_bytes T>
 void save(object_writer& archive, const T& value) {
   archive.append(&value, sizeof value);
@@ -182,6 +196,4 @@ void epilogue(object_reader& archive, const T&) {
 
 }  // namespace colls::detail
 
-CEREAL_REGISTER_ARCHIVE(colls::detail::object_writer)
-CEREAL_REGISTER_ARCHIVE(colls::detail::object_reader)
 CEREAL_SETUP_ARCHIVE_TRAITS(colls::detail::object_reader, colls::detail::object_writer)

@@ -133,7 +133,7 @@ failure revoke_for_object(core<Transport>& comm, collective coll) {
   failure reason = failure_of(std::current_exception());
   reason.operation = coll;
   reason.culprit = comm.matching().rank();
-  comm.revoke(reason);
+  if (comm.is_open()) comm.revoke(reason);
   return reason;
 }
 
@@ -146,13 +146,15 @@ operation<typename Call::value_type> start_object_call(core<Transport>& comm, co
                                                        const options& opts, const Write& write,
                                                        const Prepare& prepare) {
   written_objects own;
+  const auto make_call = [&]() -> call<typename Call::value_type>* {
+    return comm.template make<Call>(coll);
+  };
+  if (!comm.accepts_calls()) return comm.refuse_unusable(make_call());
   try {
     write(own);
   } catch (...) {
     revoke_for_object(comm, coll);
-    auto* const failed = comm.template make<Call>(coll);
-    failed->refuse(comm.state().reason());
-    return operation<typename Call::value_type>(failed);
+    return comm.refuse_unusable(make_call());
   }
   unknown_lengths_request request{coll, type, 1, root, own.pieces()};
   const bool has_block = coll == collective::all_gather || coll == collective::gather;

@@ -15,7 +15,7 @@ namespace colls {
 /// How the calls of <colls/objects.hpp> write and read an object of type `T`. By default, `T` is
 /// written by the serialisation library cereal: arithmetic types, enumerations, structs that
 /// collectives take as elements, the strings, containers, pairs, tuples, optionals, variants and
-/// smart pointers of the standard library, and any type with a member function
+/// unique pointers of the standard library, and any type with a member function
 ///
 ///     template <class Archive> void serialize(Archive& archive) { archive(first, second); }
 ///

@@ -366,6 +366,10 @@ inline void unexpected_frame::discard() noexcept {
   try {
     if (!buffered)
       from.control(make_header(interprocess::kind::cts, key, number, hash, flag::discarded));
+  } catch (const std::bad_alloc&) {
+    from.abort();
+  }
+  try {
     drop();
     from.flush();
   } catch (const std::bad_alloc&) {
