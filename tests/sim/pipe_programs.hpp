@@ -220,8 +220,8 @@ class member {
     arrived(receiving.source_rank(), net.rank(), number, data, size);
   }
 
-  /// Takes a message off the list by a probe, holds it for a while and receives it. If its sender
-  /// withdraws it meanwhile, takes the next one.
+  /// Probes a message, holds it for a while and receives it. If its sender withdraws it meanwhile,
+  /// probes the next one.
   task<> recv_probed_from(virtual_rank& net, int from, std::uint64_t tag, int number,
                           std::size_t size, time_point hold) {
     using receiver = virtual_rank::recv_operation::transport_type;

@@ -555,9 +555,8 @@ class communicator {
     detail::check_vector_element<T, memory_space>();
     return core_->template recv_vector<T>(source, tag, nullptr, most, opts);
   }
-  /// Waits for the next message from rank `source` with tag `tag`, and takes it off the list of
-  /// this rank, so that no receive can match it. The result describes the message and receives it
-  /// (see `probed_message`).
+  /// Waits for the next message from rank `source` with tag `tag` and matches it, so that no receive
+  /// can. The result describes the message and receives it (see `probed_message`).
   operation<probed_message<Transport>> probe(peer source, recv_tag tag = 0,
                                              const options& opts = {}) {
     return core_->probe(source, tag, opts);

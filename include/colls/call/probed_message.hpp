@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// probed_message: a message that a probe has taken off the list of its rank, and that this rank can
-// receive once it knows the length.
+// probed_message: a message that a probe has matched, and that this rank receives once it knows the
+// length.
 
 #include <colls/call/communicator_core.hpp>
 
