@@ -7,6 +7,7 @@
 
 #include <colls/call/communicator_core.hpp>
 #include <colls/call/gathered.hpp>
+#include <colls/call/probed_message.hpp>
 #include <colls/objects/serializer.hpp>
 
 #include <exception>
