@@ -20,6 +20,7 @@
 #include <colls/bootstrap/store_server.ipp>
 #include <colls/bootstrap/tcp_store.ipp>
 #include <colls/bootstrap/world_info.ipp>
+#include <colls/coroutine/completion.ipp>
 #include <colls/driver/engine.ipp>
 #include <colls/driver/socket.ipp>
 #include <colls/matching/tag_matcher.ipp>

@@ -163,9 +163,9 @@ class attacked_rank {
         co_await channel.multi_send_recv({}, multi_recv_buffers::same({other, other + 1}, in));
       } else if (what == 12) {
         co_await net.recv(direct, in, of.record);
-      } else if (what == 13) {
+      } else if (what == 13 && of.record.sequence % 2 == 0) {
         co_await net.recv(any, in, of.record);
-      } else if (what == 14) {
+      } else if (what == 13) {
         any.sequence = posted_receive::any_tag;
         unexpected_message* message = nullptr;
         {
@@ -175,7 +175,7 @@ class attacked_rank {
         }
         if (message == nullptr) co_return;
         probed_receive_operation<transport_base> reads(net, message, in, of.record);
-        if (of.record.sequence % 2 == 0) co_await reads;
+        if (of.record.sequence % 4 == 1) co_await reads;
       } else {
         co_await net.send(direct, out, of.record);
       }
@@ -226,7 +226,8 @@ inline fuzzed_frame make_frame(input& from, const attacked_rank& to) {
     head.hash = how & 8 ? from.byte() : to.hash();
   }
   head.length = how & 16 ? from.number<std::uint64_t>() : length(from);
-  if (head.kind == kind::cts && (what & 8) && !(how & 16)) head.length %= 3;  // a number of an RTS
+  const bool has_number = head.kind == kind::cts || (head.flags & flag::cancel) != 0;
+  if (has_number && (what & 8) && !(how & 16)) head.length %= 3;  // the number of an RTS
   const bool has_payload = head.kind == kind::data && (head.flags & flag::rts) == 0;
   if (head.kind == kind::revoke) {
     made.payload = failure_text(from);
