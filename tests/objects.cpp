@@ -169,12 +169,6 @@ class object_ranks : public transport_suite::ranks<World> {
   auto wait(Operation operation) {
     return colls::sync_wait(this->world, operation);
   }
-  template <class Make>
-  auto start_all(const Make& make) {
-    std::vector<decltype(make((*this)[0]))> started;
-    for (int rank = 0; rank < this->size(); ++rank) started.push_back(make((*this)[rank]));
-    return started;
-  }
 };
 
 std::string text_of(int rank, std::size_t length) {

@@ -27,8 +27,8 @@ struct axis {
 namespace detail {
 
 struct grid_axis {
-  std::string_view name() const { return {name_.data(), name_.size()}; }
-  std::vector<char> name_;
+  std::string_view name() const { return {letters.data(), letters.size()}; }
+  std::vector<char> letters;  // of the name
   int size = 0;
   int coordinate = 0;  // of this rank
   int stride = 1;      // the distance of two ranks that are neighbours along this axis
@@ -159,14 +159,6 @@ task<process_mesh<Transport>> make_mesh(communicator<Transport>& comm, std::vect
   co_return process_mesh<Transport>(std::move(axes), std::move(lines), rank);
 }
 
-template <class Core, class Range>
-any_buffer neighbour_buffer(Core& core, Range&& data) {
-  if constexpr (is_registered<std::remove_cvref_t<Range>>) {
-    if (const char* const problem = data.usage_error(&core)) return unusable_buffer(problem);
-  }
-  return to_any_buffer<host_memory>(std::forward<Range>(data));
-}
-
 template <class Transport, class In, class Out>
 operation<> start_neighbour_exchange(collective coll, communicator<Transport>& comm, In&& in,
                                      Out&& out, const neighbour_graph& graph, const options& opts) {
@@ -177,8 +169,8 @@ operation<> start_neighbour_exchange(collective coll, communicator<Transport>& c
   static_assert(std::is_same_v<range_element_t<In>, range_element_t<Out>>,
                 "colls: both buffers must have the same element type");
   core<Transport>& owner = comm.underlying_core();
-  const any_buffer input = neighbour_buffer(owner, std::forward<In>(in));
-  const any_buffer output = neighbour_buffer(owner, std::forward<Out>(out));
+  const any_buffer input = to_usable_buffer<host_memory>(&owner, std::forward<In>(in));
+  const any_buffer output = to_usable_buffer<host_memory>(&owner, std::forward<Out>(out));
   std::uint32_t type = 0;
   if constexpr (supported_type<range_element_t<In>>) type = type_id<range_element_t<In>>();
   return owner.exchange_with_neighbours(coll, type, input, output, graph, opts);

@@ -70,8 +70,8 @@ operation<T> all_reduce(communicator<Transport>& comm, const T& value, Op op,
                 "lambda capture references, or numbers alone");
   using call = detail::object_reduction_call<T, Op>;
   return detail::start_object_call<call>(
-      comm.underlying_core(), collective::all_gather, detail::reduced_object_type<T>(), -1, opts,
-      [&](detail::written_objects& own) { own.write(value); },
+      comm.underlying_core(), collective::all_gather, detail::object_type<T>("reduced object"), -1,
+      opts, [&](detail::written_objects& own) { own.write(value); },
       [&](call& started) { started.op.emplace(std::move(op)); });
 }
 

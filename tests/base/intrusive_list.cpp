@@ -30,6 +30,41 @@ std::vector<int> numbers(const List& all) {
   return result;
 }
 
+TEST_CASE("an element is inserted before another one, or at the end") {
+  std::vector<element> elements(4);
+  for (element& each : elements) each.number = static_cast<int>(&each - elements.data());
+  list all;
+  all.insert_before(nullptr, elements[2]);
+  all.insert_before(&elements[2], elements[0]);
+  all.insert_before(&elements[2], elements[1]);
+  all.insert_before(nullptr, elements[3]);
+  CHECK(numbers(all) == std::vector<int>{0, 1, 2, 3});
+  all.remove(elements[1]);
+  all.remove(elements[0]);
+  all.insert_before(&elements[2], elements[1]);
+  CHECK(numbers(all) == std::vector<int>{1, 2, 3});
+}
+
+struct pushed {
+  int number = 0;
+  pushed* next = nullptr;
+};
+
+TEST_CASE("a list to which threads have pushed is reversed") {
+  CHECK(colls::reversed<pushed, &pushed::next>(nullptr) == nullptr);
+  pushed all[3];
+  for (int i = 0; i < 3; ++i) {
+    all[i].number = i;
+    all[i].next = i > 0 ? &all[i - 1] : nullptr;
+  }
+  std::vector<int> order;
+  for (const pushed* each = colls::reversed<pushed, &pushed::next>(&all[2]); each != nullptr;) {
+    order.push_back(each->number);
+    each = each->next;
+  }
+  CHECK(order == std::vector<int>{0, 1, 2});
+}
+
 }  // namespace
 
 TEST_CASE("a list keeps the order of random insertions and removals") {

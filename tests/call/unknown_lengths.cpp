@@ -42,13 +42,6 @@ std::vector<T> elements(int from, int to, std::size_t length) {
   return made;
 }
 
-template <class Ranks, class Make>
-auto start_all(Ranks& all, const Make& make) {
-  std::vector<decltype(make(all[0]))> started;
-  for (int rank = 0; rank < all.size(); ++rank) started.push_back(make(all[rank]));
-  return started;
-}
-
 /// The lengths of what rank `from` has for rank `to`, of which some are 0.
 struct lengths {
   std::size_t unit;
@@ -87,12 +80,12 @@ void results_are_those_of_a_loop(int size, lengths length_of, const colls::optio
   };
   const auto own_of = [&](std::size_t rank) -> const std::vector<T>& { return own[rank]; };
   for (auto& call :
-       start_all(all, [&](auto& comm) { return comm.all_gather_v(own[index(comm)], opts); })) {
+       all.start_all([&](auto& comm) { return comm.all_gather_v(own[index(comm)], opts); })) {
     expect(colls::sync_wait(all.world, call), own_of);
   }
   int rank = 0;
   for (auto& call :
-       start_all(all, [&](auto& comm) { return comm.gather_v(own[index(comm)], root, opts); })) {
+       all.start_all([&](auto& comm) { return comm.gather_v(own[index(comm)], root, opts); })) {
     const gathered<T> got = colls::sync_wait(all.world, call);
     if (rank++ == root) {
       expect(got, own_of);
@@ -102,7 +95,7 @@ void results_are_those_of_a_loop(int size, lengths length_of, const colls::optio
     }
   }
   rank = 0;
-  for (auto& call : start_all(all, [&](auto& comm) {
+  for (auto& call : all.start_all([&](auto& comm) {
          return comm.rank() == root ? comm.scatter_v(lists[index(comm)], root, opts)
                                     : comm.template scatter_v<T>(colls::none, root, opts);
        })) {
@@ -111,7 +104,7 @@ void results_are_those_of_a_loop(int size, lengths length_of, const colls::optio
   }
   std::size_t to = 0;
   for (auto& call :
-       start_all(all, [&](auto& comm) { return comm.all_to_all_v(lists[index(comm)], opts); })) {
+       all.start_all([&](auto& comm) { return comm.all_to_all_v(lists[index(comm)], opts); })) {
     expect(colls::sync_wait(all.world, call),
            [&](std::size_t from) -> const std::vector<T>& { return lists[from][to]; });
     ++to;
@@ -188,7 +181,7 @@ TEST_CASE("an algorithm can be pinned") {
     std::vector<std::vector<int>> own;
     for (int rank = 0; rank < 3; ++rank)
       own.push_back(elements<int>(rank, 0, static_cast<std::size_t>(2 + rank)));
-    for (auto& call : start_all(all, [&](auto& comm) {
+    for (auto& call : all.start_all([&](auto& comm) {
            return comm.all_gather_v(own[static_cast<std::size_t>(comm.rank())],
                                     {.algorithm = pinned});
          })) {

@@ -239,7 +239,7 @@ TEST_CASE("each scratch has separate memory, small or large, aligned for every t
   }
 }
 
-#if !defined(COLLS_ASAN)
+#if !defined(COLLS_DETAIL_ADDRESS_SANITIZER)
 TEST_CASE("scratch that cannot be allocated revokes before it throws") {
   ranks all(2);
   call zero(all, 0);

@@ -58,7 +58,7 @@ TEST_CASE("a block may be freed on another thread, also after that thread's cach
   std::thread([&] { delete made; }).join();
 }
 
-#if defined(COLLS_ASAN)
+#if defined(COLLS_DETAIL_ADDRESS_SANITIZER)
 TEST_CASE("a block that waits to be used again is poisoned") {
   frame_cache cache;
   auto* const block = static_cast<std::byte*>(cache.allocate(200));

@@ -6,16 +6,10 @@
 // with them SANITIZED is defined and nothing is counted. Only one file of a program may include
 // this.
 
+#include "sanitized.hpp"
+
 #include <atomic>
 #include <cstddef>
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
 
 static std::atomic<std::size_t> allocations;
 static std::atomic<std::size_t> blocks_in_use;

@@ -54,6 +54,13 @@ class ranks {
   communicator& operator[](int rank) { return comms[static_cast<std::size_t>(rank)]; }
   communicator& spare(int rank) { return spares[static_cast<std::size_t>(rank)]; }
 
+  /// Returns `start(communicator)` of every rank, in rank order.
+  template <class Start>
+  auto start_all(const Start& start) {
+    std::vector<decltype(start(comms.front()))> started;
+    for (communicator& comm : comms) started.push_back(start(comm));
+    return started;
+  }
   /// Polls the world a few times.
   void poll(int times) {
     for (int i = 0; i < times; ++i) world.poll();

@@ -68,4 +68,19 @@ class intrusive_list {
   T* last_ = nullptr;
 };
 
+/// Reverses the list that begins with `last` and is linked through the member `Next`, and returns
+/// its new first element. Threads push to such a list at its beginning, so it is in the order from
+/// the newest element to the oldest.
+template <class T, T* T::* Next>
+T* reversed(T* last) noexcept {
+  T* first = nullptr;
+  while (last != nullptr) {
+    T* const previous = last->*Next;
+    last->*Next = first;
+    first = last;
+    last = previous;
+  }
+  return first;
+}
+
 }  // namespace colls

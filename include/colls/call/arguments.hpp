@@ -145,6 +145,15 @@ any_buffer to_any_buffer(none_t) {
 inline any_buffer unusable_buffer(const char* reason) {
   return {const_cast<char*>(reason), SIZE_MAX, 1};
 }
+/// Returns `data` as an `any_buffer`. If it is registered memory that a call on the communicator
+/// `owner` cannot use, returns the result of `unusable_buffer`.
+template <class Memory, class Range>
+any_buffer to_usable_buffer(const void* owner, Range&& data) {
+  if constexpr (is_registered<std::remove_cvref_t<Range>>) {
+    if (const char* const problem = data.usage_error(owner)) return unusable_buffer(problem);
+  }
+  return to_any_buffer<Memory>(std::forward<Range>(data));
+}
 inline constexpr char no_device_memory[] =
     "a device_span is not in the memory of a device: a pointer of the host, or one that was freed";
 inline constexpr char other_devices_memory[] =

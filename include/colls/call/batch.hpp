@@ -5,6 +5,7 @@
 // batch: several sends and receives as one operation.
 
 #include <colls/call/communicator_core.hpp>
+#include <colls/channel/operations.hpp>
 
 #include <span>
 #include <vector>
@@ -43,14 +44,6 @@ class transfer {
 
 namespace detail {
 
-/// Waits until an operation has ended, whether or not it has failed.
-template <class T>
-struct end_of_operation {
-  operation<T>* waited_for;
-  bool start(completion& done) { return waited_for->start(done); }
-  void result() {}
-};
-
 struct started_transfers {
   std::vector<operation<>> sends;
   std::vector<operation<received>> receives;
@@ -59,8 +52,8 @@ struct started_transfers {
 /// Waits until all transfers have ended, and then throws the first error, if there is one.
 inline task<std::vector<received>> await_transfers(started_transfers started,
                                                    std::vector<bool> sends) {
-  for (auto& each : started.sends) co_await end_of_operation<void>{&each};
-  for (auto& each : started.receives) co_await end_of_operation<received>{&each};
+  for (auto& each : started.sends) co_await end_of<operation<>>{&each};
+  for (auto& each : started.receives) co_await end_of<operation<received>>{&each};
   for (auto& each : started.sends) each.result();
   std::vector<received> results;
   auto next = started.receives.begin();

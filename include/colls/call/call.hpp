@@ -342,6 +342,17 @@ class call<void> : public call_base {
   alignas(std::max_align_t) std::byte stored_operation_[64];
 };
 
+/// Returns a call that has ended with the failure `reason`, or with success if that has no code. It
+/// belongs to no communicator.
+template <class T>
+call<T>* ended_call(const failure& reason) {
+  static run_queue unused;
+  auto* const ended = new call<T>(nullptr, nullptr, unused);
+  ended->operation_record::operation = reason.operation;
+  ended->refuse(reason);
+  return ended;
+}
+
 /// The adapter that lets a completion token of Asio wait for an operation. <colls/asio.hpp>
 /// specialises this template. The user must include that header before the first use of an
 /// operation with a completion token.

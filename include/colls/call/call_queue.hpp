@@ -160,7 +160,7 @@ class call_queue : public call_owner {
                                                                     const Prepare& prepare) {
     using T = typename Call::value_type;
     Call* const new_call = make<Call>(cached.record);
-    if (!is_usable() && !can_claim()) return refuse_unusable<T>(new_call);
+    if (!accepts_calls()) return refuse_unusable<T>(new_call);
     std::unique_ptr<Call> holder(new_call);
     new_call->sequence = state_.take_sequence(cached.call_fingerprint, cached.record.hash);
     new_call->working_bytes = working_bytes;
@@ -193,7 +193,7 @@ class call_queue : public call_owner {
   template <class T, class Body>
   operation<T> begin_point_to_point(call<T>* new_call, std::uint64_t tag, const options& opts,
                                     Body body) {
-    if (!is_usable() && !can_claim()) return refuse_unusable(new_call);
+    if (!accepts_calls()) return refuse_unusable(new_call);
     new_call->sequence = tag;
     new_call->expired = [](operation_record& self, const failure& reason) {
       auto& late_call = static_cast<call_base&>(self);
@@ -213,7 +213,7 @@ class call_queue : public call_owner {
   }
 
   /// Returns whether a call of this thread could begin now.
-  bool accepts_calls() { return is_usable() || can_claim(); }
+  [[gnu::always_inline]] bool accepts_calls() { return is_usable() || can_claim(); }
   /// Returns the operation of a call that cannot begin, because `accepts_calls` has returned false.
   template <class T>
   [[gnu::noinline, gnu::cold]] operation<T> refuse_unusable(call<T>* new_call) {

@@ -466,7 +466,7 @@ class communicator {
   template <class T, class List>
     requires(detail::buffer_list<List> || detail::is_none<List>)
   operation<std::vector<T>> scatter_v(List&& list, int root, const options& opts = {}) {
-    detail::check_growing<memory_space, T>();
+    detail::check_result_element<memory_space, T>();
     std::vector<any_buffer> blocks;
     if constexpr (!detail::is_none<List>) {
       static_assert(std::is_same_v<detail::list_element_t<List>, T>,
@@ -510,7 +510,7 @@ class communicator {
   template <auto Pinned = algorithm::automatic, detail::buffer_list List>
   auto all_to_all_v(List&& list, const options& opts = {}) {
     using element = detail::list_element_t<List>;
-    detail::check_growing<memory_space, element>();
+    detail::check_result_element<memory_space, element>();
     decltype(auto) pinned = pin_algorithm<collective::all_to_all, Pinned>(opts);
     return start_unknown<detail::gathering_call<element>>(
         {collective::all_to_all, element_id<element>(), sizeof(element), -1,
@@ -682,11 +682,8 @@ class communicator {
   /// result into an error.
   template <class Range>
   any_buffer input(Range&& data, const options& opts) const {
-    if constexpr (detail::is_registered<std::remove_cvref_t<Range>>) {
-      if (const char* const problem = data.usage_error(core_.get()))
-        return detail::unusable_buffer(problem);
-    }
-    const any_buffer erased_data = detail::to_any_buffer<memory_space>(std::forward<Range>(data));
+    const any_buffer erased_data =
+        detail::to_usable_buffer<memory_space>(core_.get(), std::forward<Range>(data));
     if constexpr (std::is_same_v<memory_space, device_memory>) {
       if constexpr (!detail::is_none<Range>) {
         constexpr std::size_t alignment = alignof(range_element_t<Range>);
@@ -829,7 +826,7 @@ class communicator {
   template <collective Coll, auto Pinned, class In>
   auto start_gathering(In&& in, int root, const options& opts) {
     using element = typename detail::gathered_element<In>::type;
-    detail::check_growing<memory_space, element>();
+    detail::check_result_element<memory_space, element>();
     // After a failed check, char avoids further messages of the compiler.
     using stored = std::conditional_t<std::is_same_v<element, bool>, char, element>;
     std::vector<any_buffer> blocks;

@@ -99,8 +99,8 @@ class core final : public call_queue {
   fingerprint check_unknown_lengths(const unknown_lengths_request& call, const options& opts,
                                     checks& check);
   /// Returns the body of a call of unknown lengths, which fills `result`.
-  task<> run_unknown_lengths(call_base& owner, unknown_lengths_request call, growing_result& result,
-                             const options& opts);
+  task<> run_unknown_lengths(call_base& owner, unknown_lengths_request call,
+                             resizable_result& result, const options& opts);
   /// Starts an all_gather or an all_to_all between neighbours.
   operation<> exchange_with_neighbours(collective coll, std::uint32_t type, any_buffer in,
                                        any_buffer out, neighbour_graph graph, const options& opts);

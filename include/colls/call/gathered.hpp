@@ -37,7 +37,7 @@ struct gathered {
 namespace detail {
 
 /// What a call of unknown lengths fills, without the element type.
-class growing_result {
+class resizable_result {
  public:
   /// Makes the result `count` elements long, and returns the address of the first element. Called
   /// at most once. If this function throws, the call fails on all ranks.
@@ -46,7 +46,7 @@ class growing_result {
   std::vector<std::size_t> offsets;  // of the blocks in the result, if it has blocks
 
  protected:
-  ~growing_result() = default;
+  ~resizable_result() = default;
 };
 
 /// The arguments of a call of unknown lengths, without the element type. A broadcast, an all_gather
@@ -61,7 +61,7 @@ struct unknown_lengths_request {
 
 /// A call of unknown lengths, whose result is of type `Value`. A derived class makes the value.
 template <class Value>
-class growing_call : public call<Value>, public growing_result {
+class unknown_lengths_call : public call<Value>, public resizable_result {
  public:
   using call<Value>::call;
 
@@ -83,9 +83,9 @@ class growing_call : public call<Value>, public growing_result {
 
 /// A call whose result is a `gathered<T>`.
 template <class T>
-class gathering_call final : public growing_call<gathered<T>> {
+class gathering_call final : public unknown_lengths_call<gathered<T>> {
  public:
-  using growing_call<gathered<T>>::growing_call;
+  using unknown_lengths_call<gathered<T>>::unknown_lengths_call;
 
   void* resize(std::size_t count) override {
     values_.resize(count);
@@ -100,9 +100,9 @@ class gathering_call final : public growing_call<gathered<T>> {
 
 /// A call whose result is this rank's block.
 template <class T>
-class block_call final : public growing_call<std::vector<T>> {
+class block_call final : public unknown_lengths_call<std::vector<T>> {
  public:
-  using growing_call<std::vector<T>>::growing_call;
+  using unknown_lengths_call<std::vector<T>>::unknown_lengths_call;
 
   void* resize(std::size_t count) override {
     values_.resize(count);
@@ -130,7 +130,7 @@ struct gathered_element<Range> {
 
 /// Checks at compile time that a call of unknown lengths can return elements of type `T`.
 template <class Memory, class T>
-constexpr void check_growing() {
+constexpr void check_result_element() {
   static_assert(std::is_same_v<Memory, host_memory>,
                 "colls: a call that gets no counts allocates its result in host memory, and this "
                 "communicator moves device memory: exchange the counts and pass them");

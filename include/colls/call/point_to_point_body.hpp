@@ -6,6 +6,7 @@
 
 #include <colls/call/arguments.hpp>
 #include <colls/call/call.hpp>
+#include <colls/channel/operations.hpp>
 #include <colls/channel/transport.hpp>
 #include <colls/coroutine/when_all.hpp>
 
@@ -32,6 +33,11 @@ struct point_to_point_body {
     send_operation transfer = net.send(key, data, owner);
     set_transfer(owner, transfer);
     co_await end_of<send_operation>{&transfer};
+    check_sent(transfer, owner, key);
+  }
+  /// Throws `error` if a send that has ended has failed.
+  static void check_sent(const send_operation& transfer, const call_base& owner,
+                         const message_key& key) {
     const std::error_code ec = transfer.result();
     if (ec == errc::cancelled && !owner.communicator->failed()) {
       failure reason(errc::cancelled);
@@ -40,6 +46,14 @@ struct point_to_point_body {
                                     static_cast<unsigned long long>(key.sequence)));
     }
     unwrap(ec);
+  }
+
+  /// Returns the failure of a receive of elements of `element_size` bytes, which a message of
+  /// `size` bytes does not consist of.
+  static failure element_mismatch(std::size_t size, int tag, std::size_t element_size) {
+    failure reason(errc::mismatch);
+    return reason.set_detail("a message of %zu bytes with tag %d came for elements of %zu bytes",
+                             size, tag, element_size);
   }
 
   /// Returns the result of a receive that has ended. Throws `error` if the receive has failed, or
@@ -56,9 +70,7 @@ struct point_to_point_body {
       reason.code = errc::cancelled;
       reason.set_detail("its sender has withdrawn the message with tag %d", transfer.tag());
     } else if (!ec && transfer.count() % element_size != 0) {
-      reason.code = errc::mismatch;
-      reason.set_detail("a message of %zu bytes with tag %d came for elements of %zu bytes",
-                        transfer.count(), transfer.tag(), element_size);
+      reason = element_mismatch(transfer.count(), transfer.tag(), element_size);
     }
     if (reason.code != errc{}) {
       reason.culprit = transfer.source_rank();
@@ -86,25 +98,11 @@ struct point_to_point_body {
                                   std::size_t element_size) {
     transfer_pair transfers{net.send(send_key, data, owner), net.recv(recv_key, buffer, owner)};
     set_transfer(owner, transfers);
-    co_await when_all(reference<send_operation>{&transfers.out},
+    co_await when_all(end_of<send_operation>{&transfers.out},
                       end_of<recv_operation>{&transfers.in});
+    check_sent(transfers.out, owner, send_key);
     co_return received_message(transfers.in, owner, buffer, element_size);
   }
-
-  template <class Transfer>
-  struct reference {
-    Transfer* transfer;
-    bool start(completion& done) { return transfer->start(done); }
-    std::error_code result() { return transfer->result(); }
-  };
-  /// An awaitable that waits until an operation has ended, but does not throw if the operation has
-  /// failed. The awaiting coroutine can then inspect the operation.
-  template <class Transfer>
-  struct end_of {
-    Transfer* transfer;
-    bool start(completion& done) { return transfer->start(done); }
-    void result() {}
-  };
 };
 
 }  // namespace colls::detail

@@ -19,9 +19,13 @@ concept probing_transport = requires {
                           typename Transport::recv_operation>;
 };
 
+inline failure cannot_probe() {
+  return failure(errc::invalid_argument, "the transport of this communicator cannot probe");
+}
+
 /// The coroutines that do the work of these calls.
 template <probing_transport Transport>
-struct probe_calls {
+struct probing_body {
   using base = point_to_point_body<Transport>;
   using receiver = typename Transport::recv_operation::transport_type;
 
@@ -32,7 +36,7 @@ struct probe_calls {
     probe_operation<receiver> transfer(net, key, owner);
     // No peer is told of a probe: the message that it has matched is discarded if it is not moved.
     owner.can_withdraw = [](const call_base&) { return true; };
-    co_await typename base::template end_of<probe_operation<receiver>>{&transfer};
+    co_await end_of<probe_operation<receiver>>{&transfer};
     unwrap(transfer.result());
     transfer.move_message_to(message);
   }
@@ -40,7 +44,7 @@ struct probe_calls {
                                     mutable_bytes buffer, std::size_t element_size) {
     probed_receive_operation<receiver> transfer(net, message, buffer, owner);
     base::set_transfer(owner, transfer);
-    co_await typename base::template end_of<probed_receive_operation<receiver>>{&transfer};
+    co_await end_of<probed_receive_operation<receiver>>{&transfer};
     co_return base::received_message(transfer, owner, buffer, element_size);
   }
   /// See `core::recv_resized`. A message that is too long, or whose size is not a multiple of
@@ -57,23 +61,21 @@ struct probe_calls {
         co_await probing;
       }
       failure reason;
-      reason.culprit = message->key.peer;
       const std::size_t size = message->size;
       const auto tag = static_cast<int>(message->key.sequence);
       if (size > most) {
-        reason.code = errc::truncated;
+        reason = failure(errc::truncated);
         reason.set_detail("the message with tag %d has %zu bytes, this receive takes at most %zu",
                           tag, size, most);
       } else if (size % element_size != 0) {
-        reason.code = errc::mismatch;
-        reason.set_detail("a message of %zu bytes with tag %d came for elements of %zu bytes", size,
-                          tag, element_size);
+        reason = base::element_mismatch(size, tag, element_size);
       }
+      reason.culprit = message->key.peer;
       const bool fits = reason.code == errc{};
       const mutable_bytes buffer = fits ? bytes(resize(size / element_size)) : mutable_bytes();
       probed_receive_operation<receiver> transfer(net, message, buffer, owner);
       base::set_transfer(owner, transfer);
-      co_await typename base::template end_of<probed_receive_operation<receiver>>{&transfer};
+      co_await end_of<probed_receive_operation<receiver>>{&transfer};
       const bool was_withdrawn =
           transfer.result() == errc::cancelled && !owner.communicator->failed();
       if (was_withdrawn && !was_probed)
@@ -90,7 +92,7 @@ operation<probed_message<Transport>> core<Transport>::probe(peer source, recv_ta
   auto* const new_call = make<call<probed_message<Transport>>>(collective::probe);
   checks check(collective::probe);
   const message_key key = receive_key(check, source, tag);
-  check.require(probing_transport<Transport>, "the transport of this communicator cannot probe");
+  if (!probing_transport<Transport>) check.fail(cannot_probe());
   if (check.failed()) return refuse(new_call, check.reason());
   return begin_point_to_point(new_call, recorded_tag(tag), opts,
                               [&](call_base& call) { return probe_body(call, key); });
@@ -102,7 +104,7 @@ task<probed_message<Transport>> core<Transport>::probe_body(call_base& owner, me
   const message_owner discards(*this, message);
   if constexpr (probing_transport<Transport>) {
     while (message == nullptr) {
-      auto probing = probe_calls<Transport>::probe(net(), owner, key, message);
+      auto probing = probing_body<Transport>::probe(net(), owner, key, message);
       co_await probing;
     }
   }
@@ -116,15 +118,14 @@ operation<received> core<Transport>::recv_probed(unexpected_message*& probed, an
   checks check(collective::recv);
   check.check_size(data);
   if (check.failed()) return refuse(new_call, check.reason());
-  const auto body = [&](call_base& call) {
-    if constexpr (probing_transport<Transport>) {
-      return probe_calls<Transport>::recv_probed(net(), call, probed, bytes(data),
-                                                 data.element_size());
-    } else {
-      return (void)call, task<received>();
-    }
-  };
-  return begin_point_to_point(new_call, probed->key.sequence, opts, body);
+  if constexpr (probing_transport<Transport>) {
+    return begin_point_to_point(new_call, probed->key.sequence, opts, [&](call_base& call) {
+      return probing_body<Transport>::recv_probed(net(), call, probed, bytes(data),
+                                                  data.element_size());
+    });
+  } else {
+    return refuse(new_call, cannot_probe());
+  }
 }
 
 template <class Transport>
@@ -133,10 +134,10 @@ task<received> core<Transport>::recv_resized(call_base& owner, message_key key,
                                              std::size_t most,
                                              function_ref<any_buffer(std::size_t)> resize) {
   if constexpr (probing_transport<Transport>) {
-    return probe_calls<Transport>::recv_resized(net(), owner, key, probed, element_size, most,
-                                                resize);
+    return probing_body<Transport>::recv_resized(net(), owner, key, probed, element_size, most,
+                                                 resize);
   } else {
-    throw error(errc::invalid_argument, "the transport of this communicator cannot probe");
+    throw error(cannot_probe());
   }
 }
 

@@ -76,11 +76,8 @@ class probed_message {
   operation<received> recv(Data&& data, const options& opts = {}) {
     static_assert(writable_range<Data>, "colls: this buffer is const, and the call writes it");
     if (message_ == nullptr) return refuse<received>();
-    any_buffer buffer = detail::to_any_buffer<host_memory>(std::forward<Data>(data));
-    if constexpr (detail::is_registered<std::remove_cvref_t<Data>>) {
-      if (const char* const problem = data.usage_error(core_))
-        buffer = detail::unusable_buffer(problem);
-    }
+    const any_buffer buffer =
+        detail::to_usable_buffer<host_memory>(core_, std::forward<Data>(data));
     operation<received> receiving = core_->recv_probed(message_, buffer, opts);
     was_received_ = message_ == nullptr;
     return receiving;
@@ -106,7 +103,6 @@ class probed_message {
   // operation uses no communicator, which may not exist any more.
   template <class T>
   operation<T> refuse() {
-    static run_queue unused;
     failure reason(was_received_ ? errc::invalid_argument : errc::cancelled);
     reason.observer = observer_;
     reason.operation = collective::recv;
@@ -114,10 +110,7 @@ class probed_message {
                                 ? "this message was received already"
                                 : "the message is gone: it was moved to another object, its sender "
                                   "has cancelled it, or the communicator has ended");
-    auto* const refused = new detail::call<T>(nullptr, nullptr, unused);
-    refused->operation_record::operation = collective::recv;
-    refused->refuse(reason);
-    return operation<T>(refused);
+    return operation<T>(detail::ended_call<T>(reason));
   }
 
   detail::core<Transport>* core_ = nullptr;

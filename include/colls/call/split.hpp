@@ -324,10 +324,7 @@ communicator<Transport>::~communicator() = default;
 template <class Transport>
 operation<> communicator<Transport>::close(time_span deadline) {
   if (core_ != nullptr) return core_->close(deadline);
-  static run_queue unused;
-  auto* const closed = new detail::call<void>(nullptr, nullptr, unused);
-  closed->refuse(failure());
-  return operation<>(closed);
+  return operation<>(detail::ended_call<void>(failure()));
 }
 
 template <class Transport>

@@ -43,7 +43,7 @@ class unknown_lengths_body {
   }
 
   static task<> run(channel net, unknown_lengths_body how, unknown_lengths_request call,
-                    growing_result& result) {
+                    resizable_result& result) {
     switch (call.operation) {
       case collective::broadcast:
         return broadcast(net, how, std::move(call), result);
@@ -95,12 +95,13 @@ class unknown_lengths_body {
     }
     return blocks;
   }
-  static any_buffer allocate(growing_result& result, std::size_t count, std::size_t element_size) {
+  static any_buffer allocate(resizable_result& result, std::size_t count,
+                             std::size_t element_size) {
     return {result.resize(count), count, element_size};
   }
 
   static task<> gather(channel net, unknown_lengths_body how, unknown_lengths_request call,
-                       growing_result& result) {
+                       resizable_result& result) {
     const any_buffer in = call.blocks.front();
     const auto rank = static_cast<std::size_t>(net.rank());
     length_list lengths(static_cast<std::size_t>(net.size()));
@@ -128,7 +129,7 @@ class unknown_lengths_body {
   }
 
   static task<> broadcast(channel net, unknown_lengths_body how, unknown_lengths_request call,
-                          growing_result& result) {
+                          resizable_result& result) {
     const bool is_root = net.rank() == call.root;
     length_list lengths{is_root ? call.blocks.front().size() : 0};
     const auto tell = how.template choose_for_lengths<collective::broadcast>(net, 1);
@@ -142,7 +143,7 @@ class unknown_lengths_body {
   }
 
   static task<> scatter(channel net, unknown_lengths_body how, unknown_lengths_request call,
-                        growing_result& result) {
+                        resizable_result& result) {
     const auto rank = static_cast<std::size_t>(net.rank());
     length_list lengths(static_cast<std::size_t>(net.size()));
     for (std::size_t i = 0; i < call.blocks.size(); ++i) lengths[i] = call.blocks[i].size();
@@ -160,7 +161,7 @@ class unknown_lengths_body {
   }
 
   static task<> all_to_all(channel net, unknown_lengths_body how, unknown_lengths_request call,
-                           growing_result& result) {
+                           resizable_result& result) {
     length_list sent(call.blocks.size());
     length_list arriving(call.blocks.size());
     for (std::size_t i = 0; i < sent.size(); ++i) sent[i] = call.blocks[i].size();
@@ -230,8 +231,8 @@ fingerprint core<Transport>::check_unknown_lengths(const unknown_lengths_request
     return {};
   }
   const collective coll = call.operation;
-  const bool has_root = call.root >= 0 || coll == collective::broadcast ||
-                        coll == collective::gather || coll == collective::scatter;
+  const bool has_root =
+      coll == collective::broadcast || coll == collective::gather || coll == collective::scatter;
   if (has_root) check_root(check, call.root, state().size());
   const bool has_list = coll == collective::all_to_all ||
                         (coll == collective::scatter && state().rank() == call.root);
@@ -249,26 +250,24 @@ fingerprint core<Transport>::check_unknown_lengths(const unknown_lengths_request
       check.fail(failure(errc::not_applicable, "this simulation moves no bytes, so no lengths"));
     }
   }
-  const unknown_lengths_body<Transport> how(tuning(), opts, custom_of(opts, coll));
+  const algorithm_info* const custom = custom_of(opts, coll);
+  const unknown_lengths_body<Transport> how(tuning(), opts, custom);
   with_collective(
       coll, [&]<collective Coll>() { how.template check_choice<Coll>(check, state().size()); });
-  fingerprint agreed =
-      fingerprint_of(coll, call.type, call.element_size, 0, has_root ? call.root : -1, opts);
+  fingerprint agreed = fingerprint_of(coll, call.type, call.element_size, 0, call.root, opts);
   agreed.shape = with_name(0, "unknown lengths");
-  if (const algorithm_info* const custom = custom_of(opts, coll)) {
-    agreed.shape = with_name(agreed.shape, custom->name);
-  }
+  if (custom != nullptr) agreed.shape = with_name(agreed.shape, custom->name);
   return agreed;
 }
 
 template <class Transport>
 task<> core<Transport>::run_unknown_lengths(call_base& owner, unknown_lengths_request call,
-                                            growing_result& result, const options& opts) {
+                                            resizable_result& result, const options& opts) {
   const unknown_lengths_body<Transport> how(tuning(), opts, custom_of(opts, call.operation));
   return unknown_lengths_body<Transport>::run({*net_, owner}, how, std::move(call), result);
 }
 
-/// Starts a call of unknown lengths of the type `Call`, which is derived from `growing_call`.
+/// Starts a call of unknown lengths of the type `Call`, which is derived from `unknown_lengths_call`.
 /// `prepare(call)` is called before the call begins.
 template <class Call, class Transport, class Prepare>
 operation<typename Call::value_type> start_unknown_lengths(core<Transport>& comm,

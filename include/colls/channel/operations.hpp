@@ -5,11 +5,21 @@
 // operations: queued_send and receive_operation, which the functions `send` and `recv` of a
 // transport return. A transport that keeps no sends in a queue has a send operation of its own.
 // probe_operation takes a message off the matcher's queues, and probed_receive_operation reads it.
+// end_of awaits an operation that may fail.
 
 #include <colls/base/buffer.hpp>
 #include <colls/matching/tag_matcher.hpp>
 
 namespace colls {
+
+/// An awaitable that waits until an operation has ended, but does not throw if the operation has
+/// failed. The awaiting coroutine can then inspect the operation.
+template <class Operation>
+struct end_of {
+  Operation* awaited;
+  bool start(completion& done) { return awaited->start(done); }
+  void result() {}
+};
 
 /// A send operation. `Outgoing` is the transport's record of a send. `net.start(outgoing)` starts
 /// the operation and returns true if the operation has completed immediately. If the operation is
@@ -132,6 +142,7 @@ class probed_receive_operation : public receive_operation<Transport> {
                            operation_record& operation)
       : receive_operation<Transport>(net, probed->key, buffer, operation) {
     this->takes_probed = true;
+    this->source = this->key.peer;
     match_queues::move_ownership(probed, this->taken);
   }
   probed_receive_operation(const probed_receive_operation&) = delete;

@@ -262,15 +262,9 @@ class run_queue {
   // Takes over the completions that other threads have posted, the oldest first.
   void take_remote() noexcept {
     if (newest_remote_.load(std::memory_order_relaxed) == nullptr) return;
-    remote_completion* newest = newest_remote_.exchange(nullptr, std::memory_order_acquire);
-    remote_completion* oldest = nullptr;
-    while (newest != nullptr) {
-      remote_completion* const older = newest->next_remote_;
-      newest->next_remote_ = oldest;
-      oldest = newest;
-      newest = older;
-    }
-    for (; oldest != nullptr; oldest = oldest->next_remote_) push(*oldest);
+    remote_completion* next = reversed<remote_completion, &remote_completion::next_remote_>(
+        newest_remote_.exchange(nullptr, std::memory_order_acquire));
+    for (; next != nullptr; next = next->next_remote_) push(*next);
   }
 
   // The `poll` function of a condition only posts completions and does not change the list of

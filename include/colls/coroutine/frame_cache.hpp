@@ -5,19 +5,14 @@
 // frame_cache: a cache of memory for coroutine frames and operations. Each thread keeps freed
 // blocks for reuse.
 
+#include <colls/base/build_check.hpp>
+
 #include <cstddef>
 #include <cstdlib>
 #include <new>
 #include <vector>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define COLLS_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define COLLS_ASAN 1
-#endif
-#endif
-#if defined(COLLS_ASAN)
+#if defined(COLLS_DETAIL_ADDRESS_SANITIZER)
 #include <sanitizer/asan_interface.h>
 #endif
 
@@ -81,7 +76,7 @@ class frame_cache {
   static constexpr std::size_t classes = 129;
 
   // These functions let AddressSanitizer report accesses to freed blocks that are in the cache.
-#if defined(COLLS_ASAN)
+#if defined(COLLS_DETAIL_ADDRESS_SANITIZER)
   static void poison(void* memory, std::size_t size) { __asan_poison_memory_region(memory, size); }
   static void unpoison(void* memory, std::size_t size) {
     __asan_unpoison_memory_region(memory, size);

@@ -172,25 +172,19 @@ void load(object_reader& archive, cereal::SizeTag<T>& tag) {
   archive.take_elements(count);
   tag.size = static_cast<std::remove_reference_t<T>>(count);
 }
-template <class Archive, class T>
-  requires(std::is_same_v<Archive, object_writer> || std::is_same_v<Archive, object_reader>)
+template <class Archive>
+concept object_archive =
+    std::is_same_v<Archive, object_writer> || std::is_same_v<Archive, object_reader>;
+template <object_archive Archive, class T>
 void serialize(Archive& archive, cereal::NameValuePair<T>& pair) {
   archive(pair.value);
 }
-template <class T>
-void prologue(object_writer& archive, const T&) {
+template <object_archive Archive, class T>
+void prologue(Archive& archive, const T&) {
   archive.enter();
 }
-template <class T>
-void epilogue(object_writer& archive, const T&) {
-  archive.leave();
-}
-template <class T>
-void prologue(object_reader& archive, const T&) {
-  archive.enter();
-}
-template <class T>
-void epilogue(object_reader& archive, const T&) {
+template <object_archive Archive, class T>
+void epilogue(Archive& archive, const T&) {
   archive.leave();
 }
 

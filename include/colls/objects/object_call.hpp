@@ -16,15 +16,11 @@
 
 namespace colls::detail {
 
-/// Returns the number that identifies the objects of type `T` in a fingerprint or a message. Equal
-/// on ranks whose compilers name types by the same ABI.
+/// Returns the number that identifies the objects of type `T` in a fingerprint or a message, and
+/// what a call does with them (`use`). Equal on ranks whose compilers name types by the same ABI.
 template <class T>
-std::uint32_t object_type() {
-  return name_hash().add("object").add(typeid(T).name()).user_id();
-}
-template <class T>
-std::uint32_t reduced_object_type() {
-  return name_hash().add("reduced object").add(typeid(T).name()).user_id();
+std::uint32_t object_type(const char* use = "object") {
+  return name_hash().add(use).add(typeid(T).name()).user_id();
 }
 
 /// Objects as bytes, one behind the other.
@@ -55,9 +51,9 @@ class written_objects {
 /// The part of a call of objects that does not depend on what it returns: the bytes that this rank
 /// passes, and those that it gets.
 template <class Value>
-class object_call : public growing_call<Value> {
+class object_call : public unknown_lengths_call<Value> {
  public:
-  using growing_call<Value>::growing_call;
+  using unknown_lengths_call<Value>::unknown_lengths_call;
 
   written_objects own;
 
@@ -158,8 +154,6 @@ operation<typename Call::value_type> start_object_call(core<Transport>& comm, co
     return comm.refuse_unusable(make_call());
   }
   unknown_lengths_request request{coll, type, 1, root, own.pieces()};
-  const bool has_block = coll == collective::all_gather || coll == collective::gather;
-  if (request.blocks.empty() && has_block) request.blocks.push_back({nullptr, 0, 1});
   return start_unknown_lengths<Call>(comm, std::move(request), opts, [&](Call& new_call) {
     new_call.own = std::move(own);
     prepare(new_call);

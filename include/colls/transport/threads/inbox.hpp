@@ -6,6 +6,7 @@
 // its inbox is empty.
 
 #include <colls/base/clock.hpp>
+#include <colls/base/intrusive_list.hpp>
 #include <colls/coroutine/completion.hpp>
 
 #include <linux/futex.h>
@@ -66,11 +67,11 @@ class inbox {
   inbox_entry* take() noexcept {
     inbox_entry* const last = last_.load(std::memory_order_relaxed);
     if (last == nullptr || last == &closed_) return nullptr;
-    return reversed(last_.exchange(nullptr, std::memory_order_acquire));
+    return in_order(last_.exchange(nullptr, std::memory_order_acquire));
   }
   /// Closes the inbox and takes all entries, as `take` does. After this call, `put` returns false.
   inbox_entry* close() noexcept {
-    return reversed(last_.exchange(&closed_, std::memory_order_acq_rel));
+    return in_order(last_.exchange(&closed_, std::memory_order_acq_rel));
   }
 
   /// Sleeps until the inbox contains an entry, but not longer than `max_duration`. May also return
@@ -95,15 +96,8 @@ class inbox {
     (void)::syscall(SYS_futex, &asleep_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
   }
 
-  static inbox_entry* reversed(inbox_entry* last) noexcept {
-    inbox_entry* first = nullptr;
-    while (last != nullptr) {
-      inbox_entry* const previous = last->next_entry;
-      last->next_entry = first;
-      first = last;
-      last = previous;
-    }
-    return first;
+  static inbox_entry* in_order(inbox_entry* newest) noexcept {
+    return reversed<inbox_entry, &inbox_entry::next_entry>(newest);
   }
 
   // Because of this alignment, two inboxes never share a cache line. Writes to one inbox therefore
