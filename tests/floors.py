@@ -65,6 +65,7 @@ HALVES = {
     "call/batch": "call/communicator_core",
     "call/unknown_lengths": "call/communicator_core",
     "call/neighbours": "call/communicator_core",
+    "call/view_call": "call/communicator_core",
     "transport/simulated/fault_injection": "transport/simulated/simulated_transport",
     "transport/simulated/rank": "transport/simulated/simulated_transport",
     "transport/simulated/world": "transport/simulated/simulated_transport",

@@ -7,8 +7,10 @@
 #include <colls/algorithm/table.hpp>
 #include <colls/base/shared_buffer.hpp>
 #include <colls/call/communicator_core.hpp>
+#include <colls/call/make_reduction.hpp>
 #include <colls/call/pin_algorithm.hpp>
 #include <colls/call/probed_message.hpp>
+#include <colls/call/view_calls.hpp>
 
 #include <memory>
 #include <tuple>
@@ -40,21 +42,6 @@ namespace detail {
 
 template <class T>
 inline constexpr bool is_options = std::is_same_v<std::remove_cvref_t<T>, options>;
-
-/// Checks at compile time that `Op` can reduce elements of type `T` and can be copied into a call.
-/// If one of these checks fails, the compiler prints a readable message.
-template <class T, class Op>
-constexpr void check_op() {
-  static_assert(
-      reduction_for<Op, T>,
-      "colls: this operation cannot reduce this element type: it needs combine(T, T) -> T "
-      "(bitwise operations take integers, minimum and maximum take ordered types, a user's "
-      "struct needs an operator or an operation of its own)");
-  static_assert(
-      sizeof(Op) <= 64 && alignof(Op) <= alignof(std::max_align_t) &&
-          std::is_trivially_copyable_v<Op>,
-      "colls: an operation is copied into the call: at most 64 bytes, trivially copyable");
-}
 
 /// Satisfied if the transport uses a library, such as NCCL, that implements this reduction. In this
 /// case colls needs no kernel of its own for the reduction.
@@ -103,10 +90,33 @@ class core_owner : public std::unique_ptr<Core> {
 /// with `errc::invalid_argument`. With COLLS_CHECK_THREADS=1 in the environment, a call of another
 /// thread throws `errc::invalid_argument` at any time. The communicator then belongs to the thread
 /// that makes the first call or is the first in a blocking wait.
+///
+/// The collectives, `send` and `recv` also take strided views and tensors (see `strided_view`).
 template <class Transport>
-class communicator {
+class communicator
+    : public detail::view_calls<communicator<Transport>, transport_memory_t<Transport>> {
+  using views = detail::view_calls<communicator, transport_memory_t<Transport>>;
+
  public:
   using transport_type = Transport;
+
+  using views::all_gather;
+  using views::all_gather_v;
+  using views::all_reduce;
+  using views::all_to_all;
+  using views::all_to_all_v;
+  using views::broadcast;
+  using views::exscan;
+  using views::gather;
+  using views::gather_v;
+  using views::recv;
+  using views::reduce;
+  using views::reduce_scatter;
+  using views::reduce_scatter_v;
+  using views::scan;
+  using views::scatter;
+  using views::scatter_v;
+  using views::send;
 
   /// Makes an empty communicator. Every call on an empty communicator throws, except `close`.
   /// `group` and `split` return an empty communicator to the ranks that they leave out.
@@ -756,28 +766,17 @@ class communicator {
       return pinned_opts;
     }
   }
-  // Returns a type-erased reduction, which combines elements of type `T` with `op`. The reduction
-  // may refer to `op`. Therefore `op` must stay alive until the call has copied its state.
-  template <class T, class Op>
-  static decltype(auto) make_host_reduction(const Op& op, const options& opts) {
-    if constexpr (std::is_empty_v<Op>) {
-      return detail::cached_reduction<T>(op, opts.wire);
-    } else {
-      return erase<T>(op, opts.wire);
-    }
-  }
   template <collective Coll, class T, class Op>
   static decltype(auto) make_reduction(const Op& op, const options& opts) {
-    detail::check_op<T, Op>();
     if constexpr (requires { requires Transport::reduces_on_device; }) {
       return make_device_reduction<Coll, T>(op, opts);
     } else {
-      return make_host_reduction<T>(op, opts);
+      return detail::make_host_reduction<T>(op, opts);
     }
   }
   template <collective Coll, class T, class Op>
   static reduction make_device_reduction(const Op& op, const options& opts) {
-    reduction erased_op = make_host_reduction<T>(op, opts);
+    reduction erased_op = detail::make_host_reduction<T>(op, opts);
     if constexpr (!detail::native_reduction<Transport, Coll, T, Op>) {
       constexpr bool has_kernel = requires { sizeof(detail::device_kernel<T, Op>); };
       static_assert(has_kernel,

@@ -7,6 +7,7 @@
 
 #include <colls/base/function_ref.hpp>
 #include <colls/base/shared_buffer.hpp>
+#include <colls/base/strided_view.hpp>
 #include <colls/call/arguments.hpp>
 #include <colls/call/call_queue.hpp>
 #include <colls/call/gathered.hpp>
@@ -95,6 +96,26 @@ class core final : public call_queue {
   operation<> all_to_all(std::uint32_t type, any_buffer in, any_buffer out, offsets sends,
                          offsets receives, const options& opts);
 
+  /// Starts an all_reduce, a scan or an exscan of strided views.
+  template <collective Coll>
+  operation<> reduce_view_to_all(const reduction& op, const any_view& in, const any_view& out,
+                                 const options& opts);
+  operation<> reduce_view(const reduction& op, const any_view& in, const any_view& out, int root,
+                          const options& opts);
+  operation<> reduce_scatter_view(const reduction& op, const any_view& in, const any_view& out,
+                                  offsets shares, const options& opts);
+  /// Starts a broadcast, an all_gather, a gather or a scatter of strided views. `own` is this rank's
+  /// block, or the data of a broadcast. `all` is the blocks of all ranks, and is used only on ranks
+  /// that have them.
+  template <collective Coll>
+  operation<> move_view(std::uint32_t type, const any_view& own, const any_view& all,
+                        offsets shares, int root, const options& opts);
+  operation<> all_to_all_view(std::uint32_t type, const any_view& in, const any_view& out,
+                              offsets sends, offsets receives, const options& opts);
+  operation<> send_view(const any_view& data, int dest, int tag, const options& opts);
+  operation<received> recv_view(const any_view& data, peer source, recv_tag tag,
+                                const options& opts);
+
   /// Checks the arguments of a call of unknown lengths, and returns its fingerprint.
   fingerprint check_unknown_lengths(const unknown_lengths_request& call, const options& opts,
                                     checks& check);
@@ -180,6 +201,15 @@ class core final : public call_queue {
   operation<> launch(const MakeFingerprint& make_fingerprint, const MakeQuery& make_query,
                      const options& opts, checks& check, std::size_t working_bytes, bool is_plain,
                      const Arguments& arguments, const Body& body);
+  /// Chooses an algorithm for a call of strided views, and starts the call. The arguments are those
+  /// of `launch`.
+  template <collective Coll, class Body>
+  operation<> launch_body(const fingerprint& requested, const selection_query& query,
+                          const options& opts, checks& check, std::size_t working_bytes,
+                          const Body& body);
+  /// Makes `check` fail unless `own` is this rank's share and `all`, if not null, the shares of all
+  /// ranks.
+  void check_blocks(checks& check, const any_view* all, const any_view& own, const offsets& shares);
   /// Returns the cache entry for a call with the fingerprint `requested`. The entry contains the
   /// algorithm of the call. If the cache has no such entry, chooses an algorithm and adds an entry.
   /// If the call must be refused, makes `check` fail and returns null. `launch` calls this function
@@ -283,3 +313,4 @@ void set_device_options(operation_record& record, const options& opts) {
 #include <colls/call/probe.hpp>
 #include <colls/call/start_call.hpp>
 #include <colls/call/unknown_lengths.hpp>
+#include <colls/call/view_call.hpp>

@@ -1,0 +1,297 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// view_body: the work of calls on strided views. A reduction runs its algorithm on one working
+// buffer of packed elements. A call that only moves data packs, moves and unpacks a piece at a
+// time.
+
+#include <colls/base/strided_view.hpp>
+#include <colls/call/call_body.hpp>
+
+#include <algorithm>
+#include <climits>
+#include <vector>
+
+namespace colls::detail {
+
+/// Elements of a view that follow each other.
+struct view_range {
+  any_view view;
+  std::size_t first = 0;
+  std::size_t count = 0;
+};
+
+/// The length in bytes of a piece if the call pins no segment size, and the number of pieces that
+/// are in motion at the same time, in all and for each pair of ranks that exchange data.
+inline constexpr std::size_t view_piece_bytes = 256 * 1024;
+inline constexpr int view_lanes = 4;
+inline constexpr int view_lanes_per_peer = 2;
+
+/// Returns the number of elements of a piece.
+inline std::size_t piece_elements(std::size_t segment, std::size_t element_size) {
+  return std::max<std::size_t>(1, (segment != 0 ? segment : view_piece_bytes) / element_size);
+}
+/// Returns the number of pieces of `count` elements, at least 1.
+inline int pieces_of(std::size_t count, std::size_t most) {
+  const std::size_t pieces = count == 0 ? 1 : (count - 1) / most + 1;
+  return static_cast<int>(std::min<std::size_t>(pieces, INT_MAX));
+}
+
+template <channel Channel>
+struct view_body {
+  template <class Function>
+  using function_pointer = Function*;
+  using offsets = std::vector<std::size_t>;
+
+  // ---- reductions
+
+  /// Calls `use(first, block)` for all elements of `view`, a few at a time: `block` is memory for
+  /// the elements from `first` on.
+  template <class Use>
+  static void in_blocks(const any_view& view, const Use& use) {
+    std::vector<std::byte> memory(std::max<std::size_t>(4096, view.element_size()));
+    const std::size_t most = memory.size() / view.element_size();
+    for (std::size_t first = 0; first < view.size(); first += most) {
+      const std::size_t count = std::min(most, view.size() - first);
+      use(first, any_buffer(memory.data(), count, view.element_size()));
+    }
+  }
+  static std::byte* address(const any_buffer& block) {
+    return static_cast<std::byte*>(block.data());
+  }
+  /// Writes the elements of `in` to the working buffer `work`, in the accumulate type.
+  static void widen(const Channel& net, const reduction& op, const any_view& in, std::byte* work) {
+    if (net.is_phantom()) return;
+    if (op.prepare == nullptr) {
+      pack(in, 0, in.size(), work);
+      return;
+    }
+    in_blocks(in, [&](std::size_t first, const any_buffer& block) {
+      pack(in, first, block.size(), address(block));
+      op.prepare(op.op.state, work + first * op.accumulate_size, block.data(), block.size());
+    });
+  }
+  /// Writes the result of a reduction over `ranks` ranks from the working buffer `work` to `out`.
+  static void narrow(const Channel& net, const reduction& op, const any_view& out,
+                     const std::byte* work, int ranks) {
+    if (net.is_phantom()) return;
+    if (op.finish == nullptr) {
+      unpack(out, 0, out.size(), work);
+      return;
+    }
+    in_blocks(out, [&](std::size_t first, const any_buffer& block) {
+      op.finish(op.op.state, block.data(), work + first * op.accumulate_size, block.size(), ranks);
+      unpack(out, first, block.size(), address(block));
+    });
+  }
+  static any_buffer wide(const reduction& op, std::byte* work, std::size_t count) {
+    return {work, count, op.accumulate_size};
+  }
+
+  static task<> reduce_to_all(
+      Channel net, function_pointer<task<>(Channel, any_buffer, any_buffer, any_op)> algorithm,
+      any_view in, any_view out, reduction op, int ranks) {
+    const auto work = net.scratch_bytes(in.size() * op.accumulate_size);
+    widen(net, op, in, work.data());
+    const any_buffer all = wide(op, work.data(), in.size());
+    co_await algorithm(net, all, all, op.op);
+    if (ranks > 0) narrow(net, op, out, work.data(), ranks);
+  }
+
+  static task<> reduce(
+      Channel net, function_pointer<task<>(Channel, any_buffer, any_buffer, int, any_op)> algorithm,
+      any_view in, any_view out, int root, reduction op) {
+    const auto work = net.scratch_bytes(in.size() * op.accumulate_size);
+    widen(net, op, in, work.data());
+    const any_buffer all = wide(op, work.data(), in.size());
+    co_await algorithm(net, all, net.rank() == root ? all : any_buffer(), root, op.op);
+    if (net.rank() == root) narrow(net, op, out, work.data(), net.size());
+  }
+
+  static task<> reduce_scatter(
+      Channel net,
+      function_pointer<task<>(Channel, any_buffer, any_buffer, partition, any_op)> algorithm,
+      any_view in, any_view out, offsets table, reduction op) {
+    const partition parts = partition_of(table, out.size(), net.size());
+    const auto work = net.scratch_bytes(in.size() * op.accumulate_size);
+    widen(net, op, in, work.data());
+    const any_buffer all = wide(op, work.data(), in.size());
+    const any_buffer own = chunks(all, parts)[net.rank()];
+    co_await algorithm(net, all, own, parts, op.op);
+    narrow(net, op, out, address(own), net.size());
+  }
+
+  // ---- moving data
+
+  /// One piece of a view as a buffer: the same piece of the blocks of all ranks, or of this rank's
+  /// block alone. If the piece is contiguous in the view, the buffer lies there. Otherwise it is
+  /// scratch memory.
+  class piece {
+   public:
+    /// `part` is the piece of each block of `parts`. If `is_own`, `view` is this rank's block.
+    piece(const Channel& net, const any_view& view, const partition& parts, const partition& part,
+          bool is_own)
+        : net_(net),
+          view_(view),
+          parts_(parts),
+          part_(part),
+          is_own_(is_own),
+          is_in_place_(view.is_contiguous() && (is_own || is_whole(parts, part))),
+          memory_(net.scratch_bytes(is_in_place_ ? 0 : count() * view.element_size())) {}
+
+    any_buffer buffer() const {
+      if (!is_in_place_) return {memory_.data(), count(), view_.element_size()};
+      const any_buffer all = view_.contiguous();
+      return is_own_ ? all.subspan(first_of(net_.rank()), count()) : all;
+    }
+    void read() const {
+      each([&](std::size_t first, std::size_t n, std::byte* packed) {
+        pack(view_, first, n, packed);
+      });
+    }
+    void write() const {
+      each([&](std::size_t first, std::size_t n, const std::byte* packed) {
+        unpack(view_, first, n, packed);
+      });
+    }
+
+   private:
+    static bool is_whole(const partition& parts, const partition& part) {
+      return part.longest() == parts.longest();
+    }
+    std::size_t first_of(int rank) const {
+      return part_.offset(rank) - (is_own_ ? parts_.offset(rank) : 0);
+    }
+    std::size_t count() const {
+      if (is_own_) return part_.count(net_.rank());
+      std::size_t sum = 0;
+      for (int rank = 0; rank < net_.size(); ++rank) sum += part_.count(rank);
+      return sum;
+    }
+    template <class Use>
+    void each(const Use& use) const {
+      if (is_in_place_ || net_.is_phantom()) return;
+      std::byte* packed = memory_.data();
+      const int first = is_own_ ? net_.rank() : 0;
+      const int last = is_own_ ? net_.rank() + 1 : net_.size();
+      for (int rank = first; rank < last; ++rank) {
+        use(first_of(rank), part_.count(rank), packed);
+        packed += part_.count(rank) * view_.element_size();
+      }
+    }
+
+    const Channel& net_;
+    const any_view& view_;
+    const partition& parts_;
+    const partition& part_;
+    bool is_own_;
+    bool is_in_place_;
+    colls::scratch memory_;
+  };
+
+  /// Runs a broadcast, an all_gather, a gather or a scatter, one piece of each block after the
+  /// other. Several pieces are in motion at the same time, on different lanes. `first` is this
+  /// rank's input, `second` its output; a broadcast has only `first`. `most` is the number of
+  /// elements of a piece.
+  template <collective Coll>
+  static task<> move(Channel net, algorithm_function<Coll, Channel>* algorithm, any_view first,
+                     any_view second, std::size_t share, offsets table, int root,
+                     std::size_t most) {
+    const partition parts = partition_of(table, share, net.size());
+    const int pieces = pieces_of(parts.longest(), most);
+    const auto move_piece = [&](Channel lane, int k) -> task<> {
+      const partition part = parts.segment(k, pieces);
+      offsets packed{0};
+      for (int rank = 0; rank < lane.size() && !table.empty(); ++rank) {
+        packed.push_back(packed.back() + part.count(rank));
+      }
+      const partition blocks =
+          partition_of(table.empty() ? table : packed, part.longest(), lane.size());
+      const bool is_root = lane.rank() == root;
+      if constexpr (Coll == collective::broadcast) {
+        const piece data(lane, first, parts, part, true);
+        if (is_root) data.read();
+        co_await algorithm(lane, data.buffer(), root);
+        if (!is_root) data.write();
+      } else if constexpr (Coll == collective::all_gather) {
+        const piece own(lane, first, parts, part, true);
+        const piece all(lane, second, parts, part, false);
+        own.read();
+        co_await algorithm(lane, own.buffer(), all.buffer(), blocks);
+        all.write();
+      } else {
+        constexpr bool gathers = Coll == collective::gather;
+        const any_view nothing(any_buffer(nullptr, 0, first.element_size()));
+        const piece own(lane, gathers ? first : second, parts, part, true);
+        std::optional<piece> all;
+        if (is_root) all.emplace(lane, gathers ? second : first, parts, part, false);
+        const any_buffer every = all ? all->buffer() : nothing.contiguous();
+        if (gathers) own.read();
+        if (all && !gathers) all->read();
+        const any_buffer input = gathers ? own.buffer() : every;
+        const any_buffer output = gathers ? every : own.buffer();
+        co_await algorithm(lane, input, output, blocks, root);
+        if (all && gathers) all->write();
+        if (!gathers) own.write();
+      }
+    };
+    if (pieces == 1) {
+      co_await move_piece(net, 0);
+      co_return;
+    }
+    const int width = std::min(view_lanes, pieces);
+    const auto lane = [&](int k) {
+      return net.concurrent(
+          run_segments<Channel>(net.lane(k * net.lanes()), k, width, pieces, move_piece));
+    };
+    co_await each_of(0, width, lane);
+  }
+
+  /// Sends the elements `out` to the rank `to` and receives `in` from the rank `from`, a piece at a
+  /// time. The same pieces of both may be the same elements.
+  static task<> swap(Channel net, int to, view_range out, int from, view_range in,
+                     std::size_t most) {
+    const int pieces = pieces_of(std::max(out.count, in.count), most);
+    const auto part_of = [&](const view_range& all, int k) {
+      const std::size_t first = std::min(all.count, static_cast<std::size_t>(k) * most);
+      return view_range{all.view, all.first + first, std::min(most, all.count - first)};
+    };
+    const auto swap_piece = [&](Channel lane, int k) -> task<> {
+      const view_range outgoing = part_of(out, k);
+      const view_range incoming = part_of(in, k);
+      const auto sent = lane.scratch_bytes(outgoing.count * outgoing.view.element_size());
+      const auto taken = lane.scratch_bytes(incoming.count * incoming.view.element_size());
+      if (!lane.is_phantom()) pack(outgoing.view, outgoing.first, outgoing.count, sent.data());
+      if (to == lane.rank() && from == lane.rank()) {
+        lane.copy(taken.all(), sent.all());
+      } else if (outgoing.count == 0) {
+        if (incoming.count != 0) co_await lane.recv(from, taken.all());
+      } else if (incoming.count == 0) {
+        co_await lane.send(to, sent.all());
+      } else {
+        co_await when_all(lane.send(to, sent.all()), lane.recv(from, taken.all()));
+      }
+      if (!lane.is_phantom()) unpack(incoming.view, incoming.first, incoming.count, taken.data());
+    };
+    co_await run_in_lanes(net, view_lanes_per_peer, pieces, swap_piece);
+  }
+
+  /// Exchanges one block with each rank. `in` and `out` may be the same elements.
+  static task<> all_to_all(Channel net, any_view in, any_view out, offsets sends, offsets receives,
+                           std::size_t most) {
+    const auto share = [&](const any_view& view) {
+      return view.size() / static_cast<std::size_t>(net.size());
+    };
+    const partition in_parts = partition_of(sends, share(in), net.size());
+    const partition out_parts = partition_of(receives, share(out), net.size());
+    const auto exchange = [&](int peer) {
+      const view_range outgoing{in, in_parts.offset(peer), in_parts.count(peer)};
+      const view_range incoming{out, out_parts.offset(peer), out_parts.count(peer)};
+      return net.concurrent(swap(net, peer, outgoing, peer, incoming, most));
+    };
+    co_await each_of(0, net.size(), exchange);
+  }
+};
+
+}  // namespace colls::detail

@@ -1,0 +1,284 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// view_call: checks the arguments of calls on strided views and starts the calls. This header
+// defines functions that communicator_core.hpp declares.
+
+#include <colls/call/call_request.hpp>
+#include <colls/call/communicator_core.hpp>
+#include <colls/call/point_to_point_body.hpp>
+#include <colls/call/start_call.hpp>
+#include <colls/call/view_body.hpp>
+
+namespace colls::detail {
+
+/// Makes `check` fail if no call can read `view`.
+inline checks& check_readable(checks& check, const any_view& view) {
+  if (view.problem() != nullptr) return check.require(false, "%s", view.problem());
+  return check.check_size(any_buffer(nullptr, view.size(), view.element_size()));
+}
+/// Makes `check` fail if no call can write `view`.
+inline checks& check_writable(checks& check, const any_view& view) {
+  return check_readable(check, view)
+      .require(!view.overlaps_itself(), "two elements of a view that is written share memory");
+}
+inline void check_equal_size(checks& check, const any_view& in, const any_view& out) {
+  check.require(in.size() == out.size(), "in has %zu elements, out has %zu", in.size(), out.size());
+}
+
+/// Returns the fingerprint of a call that moves views. Views move in pieces, so it differs from the
+/// fingerprint of the same call of contiguous buffers.
+inline fingerprint of_views(fingerprint result) {
+  result.shape = with_name(result.shape, "views");
+  return result;
+}
+
+template <class Transport>
+void core<Transport>::check_blocks(checks& check, const any_view* all, const any_view& own,
+                                   const offsets& shares) {
+  const int size = state().size();
+  const partition parts = partition_of(shares, own.size(), size);
+  check.require(own.size() == parts.count(state().rank()),
+                "the buffer has %zu elements, this rank's share is %zu", own.size(),
+                parts.count(state().rank()));
+  if (all == nullptr) return;
+  check.require(all->size() == parts.offset(size),
+                "the buffer of all blocks has %zu elements, the shares of %d ranks are %zu",
+                all->size(), size, parts.offset(size));
+}
+
+template <class Transport>
+template <collective Coll, class Body>
+operation<> core<Transport>::launch_body(const fingerprint& requested, const selection_query& query,
+                                         const options& opts, checks& check,
+                                         std::size_t working_bytes, const Body& body) {
+  using channel = basic_channel<Transport>;
+  using table_entry = typename std::remove_cvref_t<
+      decltype(algorithm_table<channel>::template algorithms<Coll>())>::value_type;
+  if (check.failed()) return refuse(make(Coll), check.reason());
+  const call_cache::entry* known = cache().find_last(requested);
+  if (known == nullptr) {
+    known = choose<Coll>(requested, query, opts, check);
+    if (known == nullptr) return refuse(make(Coll), check.reason());
+  }
+  const table_entry& chosen = static_cast<const table_entry&>(*known->algorithm);
+  return begin<call<void>>(known->cached, opts, working_bytes, [&](call<void>& new_call) {
+    (void)(new_call.body = body(new_call, channel(*net_, new_call), chosen));
+  });
+}
+
+// ---- reductions
+
+template <class Transport>
+template <collective Coll>
+operation<> core<Transport>::reduce_view_to_all(const reduction& op, const any_view& in,
+                                                const any_view& out, const options& opts) {
+  using channel = basic_channel<Transport>;
+  if (in.is_contiguous() && out.is_contiguous()) {
+    return reduce_to_all<Coll>(op, in.contiguous(), out.contiguous(), opts);
+  }
+  checks check(Coll);
+  check_readable(check, in);
+  check_writable(check, out);
+  check_equal_size(check, in, out);
+  const fingerprint requested = fingerprint_of(Coll, op, in.size(), -1, opts);
+  const selection_query query = query_of(Coll, in.size(), state().size(), op, opts);
+  const auto body = [&](call<void>& new_call, const channel& net, const auto& chosen) {
+    const int ranks = Coll == collective::all_reduce ? net.size()
+                      : Coll == collective::scan     ? net.rank() + 1
+                                                     : net.rank();
+    return view_body<channel>::reduce_to_all(net, chosen.run, in, out,
+                                             store_reduction(new_call, op), ranks);
+  };
+  return launch_body<Coll>(requested, query, opts, check, in.size() * op.accumulate_size, body);
+}
+
+template <class Transport>
+operation<> core<Transport>::reduce_view(const reduction& op, const any_view& in,
+                                         const any_view& out, int root, const options& opts) {
+  using channel = basic_channel<Transport>;
+  const bool is_root = state().rank() == root;
+  if (in.is_contiguous() && (!is_root || out.is_contiguous())) {
+    return reduce(op, in.contiguous(), out.contiguous(), root, opts);
+  }
+  checks check(collective::reduce);
+  check_readable(check, in);
+  check_root(check, root, state().size());
+  if (is_root) {
+    check_writable(check, out);
+    check_equal_size(check, in, out);
+  }
+  const fingerprint requested = fingerprint_of(collective::reduce, op, in.size(), root, opts);
+  const selection_query query = query_of(collective::reduce, in.size(), state().size(), op, opts);
+  const auto body = [&](call<void>& new_call, const channel& net, const auto& chosen) {
+    return view_body<channel>::reduce(net, chosen.run, in, out, root,
+                                      store_reduction(new_call, op));
+  };
+  return launch_body<collective::reduce>(requested, query, opts, check,
+                                         in.size() * op.accumulate_size, body);
+}
+
+template <class Transport>
+operation<> core<Transport>::reduce_scatter_view(const reduction& op, const any_view& in,
+                                                 const any_view& out, offsets shares,
+                                                 const options& opts) {
+  using channel = basic_channel<Transport>;
+  if (in.is_contiguous() && out.is_contiguous()) {
+    return reduce_scatter(op, in.contiguous(), out.contiguous(), std::move(shares), opts);
+  }
+  const int size = state().size();
+  checks check(collective::reduce_scatter);
+  check_counts(check, shares, size, in.element_size());
+  check_readable(check, in);
+  check_writable(check, out);
+  if (!check.failed()) check_blocks(check, &in, out, shares);
+  const fingerprint requested =
+      with_shape(fingerprint_of(collective::reduce_scatter, op, in.size(), -1, opts), shares);
+  const selection_query query = query_of(collective::reduce_scatter, in.size(), size, op, opts);
+  const auto body = [&](call<void>& new_call, const channel& net, const auto& chosen) {
+    return view_body<channel>::reduce_scatter(net, chosen.run, in, out, std::move(shares),
+                                              store_reduction(new_call, op));
+  };
+  return launch_body<collective::reduce_scatter>(requested, query, opts, check,
+                                                 in.size() * op.accumulate_size, body);
+}
+
+// ---- moving data
+
+template <class Transport>
+template <collective Coll>
+operation<> core<Transport>::move_view(std::uint32_t type, const any_view& own, const any_view& all,
+                                       offsets shares, int root, const options& opts) {
+  using channel = basic_channel<Transport>;
+  constexpr bool broadcasts = Coll == collective::broadcast;
+  constexpr bool has_root = Coll != collective::all_gather;
+  const int size = state().size();
+  const bool is_root = state().rank() == root;
+  const bool writes_own = broadcasts ? !is_root : Coll == collective::scatter;
+  const bool has_all = !broadcasts && (!has_root || is_root);
+  checks check(Coll);
+  if (has_root) check_root(check, root, size);
+  check_counts(check, shares, size, own.element_size());
+  writes_own ? check_writable(check, own) : check_readable(check, own);
+  if (has_all)
+    Coll == collective::scatter ? check_readable(check, all) : check_writable(check, all);
+  if (!check.failed() && !broadcasts) check_blocks(check, has_all ? &all : nullptr, own, shares);
+  const std::size_t total = broadcasts       ? own.size()
+                            : shares.empty() ? own.size() * static_cast<std::size_t>(size)
+                                             : shares.back();
+  const std::size_t most = piece_elements(opts.segment, own.element_size());
+  const fingerprint requested = of_views(
+      with_shape(fingerprint_of(Coll, type, own.element_size(), total, root, opts), shares));
+  const std::size_t blocks = broadcasts ? 1 : static_cast<std::size_t>(size);
+  const std::size_t piece = std::min(total, most * blocks);
+  const selection_query query{Coll, piece * own.element_size(), size};
+  constexpr bool own_is_first = Coll != collective::scatter;
+  const any_view absent(any_buffer(nullptr, 0, own.element_size()));
+  const any_view& second = has_all ? all : absent;
+  const auto body = [&](call<void>&, const channel& net, const auto& chosen) {
+    return view_body<channel>::template move<Coll>(net, chosen.run, own_is_first ? own : second,
+                                                   own_is_first ? second : own, own.size(),
+                                                   std::move(shares), root, most);
+  };
+  return launch_body<Coll>(requested, query, opts, check, 0, body);
+}
+
+template <class Transport>
+operation<> core<Transport>::all_to_all_view(std::uint32_t type, const any_view& in,
+                                             const any_view& out, offsets sends, offsets receives,
+                                             const options& opts) {
+  using channel = basic_channel<Transport>;
+  constexpr collective coll = collective::all_to_all;
+  const int size = state().size();
+  const auto ranks = static_cast<std::size_t>(size);
+  const bool equal_blocks = sends.empty() && receives.empty();
+  checks check(coll);
+  check_counts(check, sends, size, in.element_size());
+  check_counts(check, receives, size, in.element_size());
+  check_readable(check, in);
+  check_writable(check, out);
+  check.require(opts.algorithm == algorithm::automatic,
+                "an all_to_all of views has no algorithm to choose");
+  if (equal_blocks) {
+    check.require(in.size() % ranks == 0, "in has %zu elements, no multiple of %zu ranks",
+                  in.size(), ranks);
+    check_equal_size(check, in, out);
+  } else if (!check.failed()) {
+    const auto me = static_cast<std::size_t>(state().rank());
+    check
+        .require(in.size() == sends.back(), "in has %zu elements, the send counts are %zu",
+                 in.size(), sends.back())
+        .require(out.size() == receives.back(), "out has %zu elements, the receive counts are %zu",
+                 out.size(), receives.back())
+        .require(sends[me + 1] - sends[me] == receives[me + 1] - receives[me],
+                 "this rank sends %zu elements to itself and receives %zu",
+                 sends[me + 1] - sends[me], receives[me + 1] - receives[me])
+        .require(sends == receives || !in.may_overlap(out),
+                 "in place, both lists of counts are equal");
+  }
+  if (check.failed()) return refuse(make(coll), check.reason());
+  const std::size_t count = equal_blocks ? in.size() : 0;
+  fingerprint agreed = fingerprint_of(coll, type, in.element_size(), count, -1, opts);
+  agreed.shape = equal_blocks ? 0 : 1;
+  return begin<call<void>>(cached_call(of_views(agreed)), opts, 0, [&](call<void>& new_call) {
+    (void)(new_call.body = view_body<channel>::all_to_all(
+               {*net_, new_call}, in, out, std::move(sends), std::move(receives),
+               piece_elements(opts.segment, in.element_size())));
+  });
+}
+
+// ---- point to point
+
+inline std::vector<std::byte> packed_bytes(const any_view& view) {
+  std::vector<std::byte> packed(view.size() * view.element_size());
+  pack(view, 0, view.size(), packed.data());
+  return packed;
+}
+
+template <class Transport>
+struct view_transfer {
+  using body = point_to_point_body<Transport>;
+
+  static task<> send(Transport& net, call_base& owner, message_key key, any_view data) {
+    const std::vector<std::byte> packed = packed_bytes(data);
+    auto sending = body::send(net, owner, key, {packed.data(), packed.size()});
+    co_await sending;
+  }
+  static task<received> recv(Transport& net, call_base& owner, message_key key, any_view data) {
+    std::vector<std::byte> packed(data.size() * data.element_size());
+    auto receiving =
+        body::recv(net, owner, key, {packed.data(), packed.size()}, data.element_size());
+    const received result = co_await receiving;
+    unpack(data, 0, result.count, packed.data());
+    co_return result;
+  }
+};
+
+template <class Transport>
+operation<> core<Transport>::send_view(const any_view& data, int dest, int tag,
+                                       const options& opts) {
+  auto* const new_call = make(collective::send);
+  checks check(collective::send);
+  const message_key key = send_key(check, dest, tag);
+  check_readable(check, data);
+  if (check.failed()) return refuse(new_call, check.reason());
+  return begin_point_to_point(new_call, key.sequence, opts, [&](call_base& call) {
+    return view_transfer<Transport>::send(net(), call, key, data);
+  });
+}
+
+template <class Transport>
+operation<received> core<Transport>::recv_view(const any_view& data, peer source, recv_tag tag,
+                                               const options& opts) {
+  auto* const new_call = make<call<received>>(collective::recv);
+  checks check(collective::recv);
+  const message_key key = receive_key(check, source, tag);
+  check_writable(check, data);
+  if (check.failed()) return refuse(new_call, check.reason());
+  return begin_point_to_point(new_call, recorded_tag(tag), opts, [&](call_base& call) {
+    return view_transfer<Transport>::recv(net(), call, key, data);
+  });
+}
+
+}  // namespace colls::detail

@@ -1,0 +1,369 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// view_calls: the calls of a communicator on strided views, and on what converts to a strided view,
+// such as tensors.
+
+#include <colls/base/element_type.hpp>
+#include <colls/base/options.hpp>
+#include <colls/base/strided_view.hpp>
+#include <colls/call/arguments.hpp>
+#include <colls/call/call.hpp>
+#include <colls/call/make_reduction.hpp>
+
+#include <type_traits>
+
+namespace colls {
+
+/// A strided view or a tensor without its element type, as `view_access` returns it.
+struct erased_view {
+  any_view view;
+  std::uint32_t type = 0;         // the id of the element type
+  const char* problem = nullptr;  // why no call can use the data, or null
+};
+
+/// How calls access arguments of type `View` as strided views. A header that supports the tensors
+/// of a library specialises this template. A specialisation has the static member functions
+/// `erase(view)`, which returns an `erased_view`, and `with_element(view, f)`, which returns the
+/// result of `f(std::type_identity<T>())` for the element type `T`. If a temporary of the type may
+/// own its elements, it has the constant `owns`, which is true.
+template <class View>
+struct view_access;
+template <class T>
+struct view_access<strided_view<T>> {
+  using element = std::remove_const_t<T>;
+  static_assert(
+      supported_type<element>,
+      "colls: elements must be arithmetic, float16, bfloat16, std::complex or a trivially "
+      "copyable struct that is no pointer, range or span");
+  static constexpr bool is_const = std::is_const_v<T>;
+
+  static erased_view erase(const strided_view<T>& view) {
+    return {view.erased(), type_id<element>(), nullptr};
+  }
+  template <class Function>
+  static auto with_element(const strided_view<T>&, const Function& function) {
+    return function(std::type_identity<element>());
+  }
+};
+
+/// Satisfied by a type that calls access as a strided view.
+template <class View>
+concept viewable = requires { sizeof(view_access<std::remove_cvref_t<View>>); };
+
+namespace detail {
+
+/// Satisfied by the arguments of a call of which one is viewable. The others may be contiguous.
+template <class... Data>
+concept view_arguments =
+    (viewable<Data> || ...) && ((viewable<Data> || readable_range<Data> || is_none<Data>) && ...);
+template <class Op>
+concept view_operation =
+    !std::is_same_v<std::remove_cvref_t<Op>, options> && !viewable<Op> && !is_buffer_as_value<Op>;
+
+template <class Data>
+constexpr bool is_const_view() {
+  if constexpr (requires { view_access<std::remove_cvref_t<Data>>::is_const; }) {
+    return view_access<std::remove_cvref_t<Data>>::is_const;
+  } else {
+    return false;
+  }
+}
+
+template <class Data>
+constexpr bool view_owns() {
+  return requires { requires view_access<std::remove_cvref_t<Data>>::owns; };
+}
+
+/// The calls on strided views, as members of the class `Communicator`.
+template <class Communicator, class Memory>
+class view_calls {
+ public:
+  template <viewable Data, view_operation Op = plus>
+  operation<> all_reduce(Data&& data, Op op = {}, const options& opts = {}) {
+    return reduce_to_all<collective::all_reduce>(data, std::forward<Data>(data), op, opts);
+  }
+  template <viewable Data>
+  operation<> all_reduce(Data&& data, const options& opts) {
+    return all_reduce(std::forward<Data>(data), plus{}, opts);
+  }
+  template <class In, class Out, view_operation Op = plus>
+    requires view_arguments<In, Out>
+  operation<> all_reduce(In&& in, Out&& out, Op op = {}, const options& opts = {}) {
+    return reduce_to_all<collective::all_reduce>(std::forward<In>(in), std::forward<Out>(out), op,
+                                                 opts);
+  }
+  template <class In, class Out>
+    requires view_arguments<In, Out>
+  operation<> all_reduce(In&& in, Out&& out, const options& opts) {
+    return all_reduce(std::forward<In>(in), std::forward<Out>(out), plus{}, opts);
+  }
+
+  template <viewable Data, view_operation Op = plus>
+  operation<> scan(Data&& data, Op op = {}, const options& opts = {}) {
+    return reduce_to_all<collective::scan>(data, std::forward<Data>(data), op, opts);
+  }
+  template <viewable Data>
+  operation<> scan(Data&& data, const options& opts) {
+    return scan(std::forward<Data>(data), plus{}, opts);
+  }
+  template <viewable Data, view_operation Op = plus>
+  operation<> exscan(Data&& data, Op op = {}, const options& opts = {}) {
+    return reduce_to_all<collective::exscan>(data, std::forward<Data>(data), op, opts);
+  }
+  template <viewable Data>
+  operation<> exscan(Data&& data, const options& opts) {
+    return exscan(std::forward<Data>(data), plus{}, opts);
+  }
+
+  template <viewable Data, view_operation Op = plus>
+  operation<> reduce(Data&& data, int root, Op op = {}, const options& opts = {}) {
+    return reduce_to_root(std::forward<Data>(data), std::forward<Data>(data), root, op, opts);
+  }
+  template <viewable Data>
+  operation<> reduce(Data&& data, int root, const options& opts) {
+    return reduce(std::forward<Data>(data), root, plus{}, opts);
+  }
+  template <class In, class Out, view_operation Op = plus>
+    requires view_arguments<In, Out>
+  operation<> reduce(In&& in, Out&& out, int root, Op op = {}, const options& opts = {}) {
+    return reduce_to_root(std::forward<In>(in), std::forward<Out>(out), root, op, opts);
+  }
+  template <class In, class Out>
+    requires view_arguments<In, Out>
+  operation<> reduce(In&& in, Out&& out, int root, const options& opts) {
+    return reduce(std::forward<In>(in), std::forward<Out>(out), root, plus{}, opts);
+  }
+
+  template <class In, class Out, view_operation Op = plus>
+    requires view_arguments<In, Out>
+  operation<> reduce_scatter(In&& in, Out&& out, Op op = {}, const options& opts = {}) {
+    return scatter_reduced(std::forward<In>(in), std::forward<Out>(out), {}, op, opts);
+  }
+  template <class In, class Out>
+    requires view_arguments<In, Out>
+  operation<> reduce_scatter(In&& in, Out&& out, const options& opts) {
+    return reduce_scatter(std::forward<In>(in), std::forward<Out>(out), plus{}, opts);
+  }
+  template <class In, class Out, readable_range Counts, view_operation Op = plus>
+    requires view_arguments<In, Out>
+  operation<> reduce_scatter_v(In&& in, Out&& out, const Counts& counts, Op op = {},
+                               const options& opts = {}) {
+    return scatter_reduced(std::forward<In>(in), std::forward<Out>(out), offsets_of(counts), op,
+                           opts);
+  }
+  template <class In, class Out, readable_range Counts>
+    requires view_arguments<In, Out>
+  operation<> reduce_scatter_v(In&& in, Out&& out, const Counts& counts, const options& opts) {
+    return reduce_scatter_v(std::forward<In>(in), std::forward<Out>(out), counts, plus{}, opts);
+  }
+
+  template <viewable Data>
+  operation<> broadcast(Data&& data, int root, const options& opts = {}) {
+    return move<collective::broadcast>(written(std::forward<Data>(data)), none, {}, root, opts);
+  }
+  template <class In, class Out>
+    requires view_arguments<In, Out>
+  operation<> all_gather(In&& in, Out&& out, const options& opts = {}) {
+    return move<collective::all_gather>(std::forward<In>(in), written(std::forward<Out>(out)), {},
+                                        -1, opts);
+  }
+  template <class In, class Out, readable_range Counts>
+    requires view_arguments<In, Out>
+  operation<> all_gather_v(In&& in, Out&& out, const Counts& counts, const options& opts = {}) {
+    return move<collective::all_gather>(std::forward<In>(in), written(std::forward<Out>(out)),
+                                        offsets_of(counts), -1, opts);
+  }
+  template <class In, class Out>
+    requires view_arguments<In, Out>
+  operation<> gather(In&& in, Out&& out, int root, const options& opts = {}) {
+    return move<collective::gather>(std::forward<In>(in), written(std::forward<Out>(out)), {}, root,
+                                    opts);
+  }
+  template <class In, class Out, readable_range Counts>
+    requires view_arguments<In, Out>
+  operation<> gather_v(In&& in, Out&& out, const Counts& counts, int root,
+                       const options& opts = {}) {
+    return move<collective::gather>(std::forward<In>(in), written(std::forward<Out>(out)),
+                                    offsets_of(counts), root, opts);
+  }
+  template <class In, class Out>
+    requires view_arguments<In, Out>
+  operation<> scatter(In&& in, Out&& out, int root, const options& opts = {}) {
+    return move<collective::scatter>(written(std::forward<Out>(out)), std::forward<In>(in), {},
+                                     root, opts);
+  }
+  template <class In, readable_range Counts, class Out>
+    requires view_arguments<In, Out>
+  operation<> scatter_v(In&& in, const Counts& counts, Out&& out, int root,
+                        const options& opts = {}) {
+    return move<collective::scatter>(written(std::forward<Out>(out)), std::forward<In>(in),
+                                     offsets_of(counts), root, opts);
+  }
+  template <class In, class Out>
+    requires view_arguments<In, Out>
+  operation<> all_to_all(In&& in, Out&& out, const options& opts = {}) {
+    return exchange(std::forward<In>(in), written(std::forward<Out>(out)), {}, {}, opts);
+  }
+  template <class In, readable_range SendCounts, class Out, readable_range RecvCounts>
+    requires view_arguments<In, Out>
+  operation<> all_to_all_v(In&& in, const SendCounts& send_counts, Out&& out,
+                           const RecvCounts& recv_counts, const options& opts = {}) {
+    return exchange(std::forward<In>(in), written(std::forward<Out>(out)), offsets_of(send_counts),
+                    offsets_of(recv_counts), opts);
+  }
+
+  template <viewable Data>
+  operation<> send(Data&& data, int dest, int tag = 0, const options& opts = {}) {
+    checks check(collective::send);
+    const erased_view source = erase(check, std::forward<Data>(data));
+    if (check.failed()) return refuse(check, collective::send);
+    return core().send_view(source.view, dest, tag, opts);
+  }
+  template <viewable Data>
+  operation<received> recv(Data&& data, peer source, recv_tag tag = 0, const options& opts = {}) {
+    checks check(collective::recv);
+    const erased_view target = erase(check, written(std::forward<Data>(data)));
+    if (check.failed()) {
+      auto* const refused = core().template make<call<received>>(collective::recv);
+      return core().refuse(refused, check.reason());
+    }
+    return core().recv_view(target.view, source, tag, opts);
+  }
+
+ private:
+  using block_offsets = std::vector<std::size_t>;
+
+  auto& core() { return static_cast<Communicator&>(*this).underlying_core(); }
+  operation<> refuse(const checks& check, collective coll) {
+    return core().refuse(core().make(coll), check.reason());
+  }
+
+  /// Returns `data`, which a call writes.
+  template <class Data>
+  static Data&& written(Data&& data) {
+    static_assert(!is_const_view<Data>(),
+                  "colls: the elements of this view are const, and the call writes them");
+    if constexpr (readable_range<Data> && !viewable<Data>) {
+      static_assert(writable_range<Data>, "colls: this buffer is const, and the call writes it");
+    }
+    return std::forward<Data>(data);
+  }
+  /// Returns the argument `data` without its element type. If a call cannot use it, makes `check`
+  /// fail.
+  template <class Data>
+  erased_view erase(checks& check, Data&& data) {
+    static_assert(std::is_same_v<Memory, host_memory>,
+                  "colls: strided views are in host memory, and this communicator moves device "
+                  "memory");
+    erased_view result;
+    if constexpr (viewable<Data>) {
+      static_assert(std::is_lvalue_reference_v<Data&&> || !view_owns<Data>(),
+                    "colls: the data is a temporary that may be destroyed before the operation "
+                    "ends: give it a name");
+      result = view_access<std::remove_cvref_t<Data>>::erase(data);
+    } else if constexpr (!is_none<Data>) {
+      const any_buffer buffer = to_usable_buffer<host_memory>(&core(), std::forward<Data>(data));
+      check.check_size(buffer);
+      if (!check.failed()) result = {buffer, type_id<range_element_t<Data>>(), nullptr};
+    }
+    if (result.problem != nullptr) check.require(false, "%s", result.problem);
+    return result;
+  }
+  template <class In, class Out>
+  std::pair<erased_view, erased_view> erase(checks& check, In&& in, Out&& out) {
+    std::pair<erased_view, erased_view> result{erase(check, std::forward<In>(in)),
+                                               erase(check, std::forward<Out>(out))};
+    if (!is_none<In> && !is_none<Out>) {
+      check.require(result.first.type == result.second.type,
+                    "both buffers must have the same element type");
+    }
+    return result;
+  }
+
+  /// Returns `start(op)`, where `op` is the reduction of the elements of `data` by `op`. If the
+  /// operation cannot reduce these elements, which is known at run time alone for tensors, refuses
+  /// the call.
+  template <class Data, class Op, class Start>
+  operation<> with_reduction(collective coll, const Data& data, const Op& op, const options& opts,
+                             const Start& start) {
+    return view_access<std::remove_cvref_t<Data>>::with_element(
+        data, [&]<class T>(std::type_identity<T>) -> operation<> {
+          if constexpr (reduction_for<Op, combined_as<T, Op>> ||
+                        requires { typename Data::element_type; }) {
+            using element = combined_as<T, Op>;
+            return start(make_host_reduction<element>(op, opts));
+          } else {
+            checks check(coll);
+            check.require(false, "the operation cannot reduce elements of this type");
+            return refuse(check, coll);
+          }
+        });
+  }
+  template <class In, class Out>
+  static decltype(auto) viewable_of(const In& in, const Out& out) {
+    if constexpr (viewable<In>) {
+      return (in);
+    } else {
+      return (out);
+    }
+  }
+
+  template <collective Coll, class In, class Out, class Op>
+  operation<> reduce_to_all(In&& in, Out&& out, const Op& op, const options& opts) {
+    checks check(Coll);
+    const auto [first, second] =
+        erase(check, std::forward<In>(in), written(std::forward<Out>(out)));
+    if (check.failed()) return refuse(check, Coll);
+    return with_reduction(Coll, viewable_of(in, out), op, opts, [&](const reduction& erased_op) {
+      return core().template reduce_view_to_all<Coll>(erased_op, first.view, second.view, opts);
+    });
+  }
+  template <class In, class Out, class Op>
+  operation<> reduce_to_root(In&& in, Out&& out, int root, const Op& op, const options& opts) {
+    constexpr collective coll = collective::reduce;
+    checks check(coll);
+    const auto [first, second] =
+        erase(check, std::forward<In>(in), written(std::forward<Out>(out)));
+    if (check.failed()) return refuse(check, coll);
+    return with_reduction(coll, viewable_of(in, out), op, opts, [&](const reduction& erased_op) {
+      return core().reduce_view(erased_op, first.view, second.view, root, opts);
+    });
+  }
+  template <class In, class Out, class Op>
+  operation<> scatter_reduced(In&& in, Out&& out, block_offsets shares, const Op& op,
+                              const options& opts) {
+    constexpr collective coll = collective::reduce_scatter;
+    checks check(coll);
+    const auto [first, second] =
+        erase(check, std::forward<In>(in), written(std::forward<Out>(out)));
+    if (check.failed()) return refuse(check, coll);
+    return with_reduction(coll, viewable_of(in, out), op, opts, [&](const reduction& erased_op) {
+      return core().reduce_scatter_view(erased_op, first.view, second.view, std::move(shares),
+                                        opts);
+    });
+  }
+  template <collective Coll, class Own, class All>
+  operation<> move(Own&& own, All&& all, block_offsets shares, int root, const options& opts) {
+    checks check(Coll);
+    const auto [first, second] = erase(check, std::forward<Own>(own), std::forward<All>(all));
+    if (check.failed()) return refuse(check, Coll);
+    return core().template move_view<Coll>(first.type, first.view, second.view, std::move(shares),
+                                           root, opts);
+  }
+  template <class In, class Out>
+  operation<> exchange(In&& in, Out&& out, block_offsets sends, block_offsets receives,
+                       const options& opts) {
+    constexpr collective coll = collective::all_to_all;
+    checks check(coll);
+    const auto [first, second] = erase(check, std::forward<In>(in), std::forward<Out>(out));
+    if (check.failed()) return refuse(check, coll);
+    return core().all_to_all_view(first.type, first.view, second.view, std::move(sends),
+                                  std::move(receives), opts);
+  }
+};
+
+}  // namespace detail
+
+}  // namespace colls

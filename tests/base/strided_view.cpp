@@ -1,0 +1,210 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#include <colls/base/strided_view.hpp>
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <numeric>
+#include <random>
+#include <vector>
+#if __has_include(<mdspan>) && __cplusplus > 202002L
+#include <mdspan>
+#endif
+
+// Views of elements that are not contiguous, and the loops that pack and unpack them.
+
+namespace {
+
+using colls::any_view;
+using colls::strided_layout;
+using colls::strided_view;
+
+template <std::size_t Size>
+struct element {
+  std::array<unsigned char, Size> bytes;
+  friend bool operator==(const element&, const element&) = default;
+};
+
+/// A view with random extents and strides, and the addresses of its elements in row-major order.
+template <class T>
+struct random_view {
+  explicit random_view(std::mt19937& random) {
+    const int dimensions = static_cast<int>(random() % 5);
+    std::vector<int> order(static_cast<std::size_t>(dimensions));
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random);
+    extents.resize(order.size());
+    strides.resize(order.size());
+    std::ptrdiff_t length = 1;
+    std::ptrdiff_t first = 0;
+    for (const int i : order) {  // the dimension that varies fastest in memory comes first
+      const auto dimension = static_cast<std::size_t>(i);
+      extents[dimension] = random() % 12 == 0 ? 0 : 1 + random() % 5;
+      const auto extent = static_cast<std::ptrdiff_t>(extents[dimension]);
+      const std::ptrdiff_t distance = length + static_cast<std::ptrdiff_t>(random() % 3);
+      const bool is_reversed = random() % 4 == 0;
+      strides[dimension] = is_reversed ? -distance : distance;
+      if (is_reversed && extent > 0) first += distance * (extent - 1);
+      length = distance * std::max<std::ptrdiff_t>(extent, 1);
+    }
+    memory.resize(static_cast<std::size_t>(length) + 3);
+    for (T& each : memory) {
+      for (auto& byte : each.bytes) byte = static_cast<unsigned char>(random());
+    }
+    begin = memory.data() + first;
+    std::vector<std::size_t> index(extents.size());
+    if (std::find(extents.begin(), extents.end(), std::size_t{0}) != extents.end()) return;
+    while (true) {
+      std::ptrdiff_t offset = 0;
+      for (std::size_t i = 0; i < index.size(); ++i) {
+        offset += static_cast<std::ptrdiff_t>(index[i]) * strides[i];
+      }
+      addresses.push_back(begin + offset);
+      std::size_t i = index.size();
+      while (i > 0 && ++index[i - 1] == extents[i - 1]) index[--i] = 0;
+      if (i == 0) break;
+    }
+  }
+  strided_view<T> view() const { return {begin, std::span(extents), std::span(strides)}; }
+
+  std::vector<std::size_t> extents;
+  std::vector<std::ptrdiff_t> strides;
+  std::vector<T> memory;
+  T* begin;
+  std::vector<T*> addresses;
+};
+
+template <class T>
+void pack_and_unpack(std::mt19937& random) {
+  for (int round = 0; round < 300; ++round) {
+    random_view<T> made(random);
+    const any_view view = made.view().erased();
+    REQUIRE(view.problem() == nullptr);
+    REQUIRE(view.size() == made.addresses.size());
+    CHECK_FALSE(view.overlaps_itself());
+    const std::size_t first = view.size() == 0 ? 0 : random() % view.size();
+    const std::size_t count = random() % (view.size() - first + 1);
+    std::vector<T> packed(count + 1);
+    const T guard = packed.back();
+    colls::pack(view, first, count, reinterpret_cast<std::byte*>(packed.data()));
+    for (std::size_t i = 0; i < count; ++i) CHECK(packed[i] == *made.addresses[first + i]);
+    CHECK(packed.back() == guard);
+
+    std::vector<T> expected = made.memory;
+    for (std::size_t i = 0; i < count; ++i) {
+      for (auto& byte : packed[i].bytes) byte = static_cast<unsigned char>(byte + 1);
+      expected[static_cast<std::size_t>(made.addresses[first + i] - made.memory.data())] =
+          packed[i];
+    }
+    colls::unpack(view, first, count, reinterpret_cast<const std::byte*>(packed.data()));
+    CHECK(made.memory == expected);  // the elements between those of the view, too
+  }
+}
+
+TEST_CASE("packed elements are those of a loop over the indices, and come back") {
+  std::mt19937 random(1);
+  pack_and_unpack<element<1>>(random);
+  pack_and_unpack<element<2>>(random);
+  pack_and_unpack<element<3>>(random);
+  pack_and_unpack<element<4>>(random);
+  pack_and_unpack<element<8>>(random);
+  pack_and_unpack<element<16>>(random);
+  pack_and_unpack<element<24>>(random);
+}
+
+TEST_CASE("a view without gaps is contiguous, whatever its dimensions") {
+  std::vector<int> data(24);
+  CHECK(strided_view(data).erased().is_contiguous());
+  CHECK(strided_view(data.data(), {2, 3, 4}, {12, 4, 1}).erased().is_contiguous());
+  CHECK(strided_view(data.data(), {2, 1, 12}, {12, 99, 1}).erased().is_contiguous());
+  CHECK(strided_view(data.data(), {}, {}).erased().is_contiguous());
+  CHECK(strided_view(data.data(), {}, {}).size() == 1);
+  CHECK_FALSE(strided_view(data.data(), {4, 3}, {1, 4}).erased().is_contiguous());
+  CHECK_FALSE(strided_view(data.data(), {2, 3}, {12, 4}).erased().is_contiguous());
+  CHECK(strided_view(data.data(), {0, 3}, {3, 1}).size() == 0);
+}
+
+TEST_CASE("views whose elements share memory are found") {
+  std::vector<int> data(100);
+  const auto overlaps = [&](std::initializer_list<std::size_t> extents,
+                            std::initializer_list<std::ptrdiff_t> strides) {
+    return strided_view(data.data() + 50, extents, strides).erased().overlaps_itself();
+  };
+  CHECK(overlaps({2}, {0}));
+  CHECK(overlaps({3, 4}, {3, 1}));
+  CHECK(overlaps({3, 4}, {-3, 1}));
+  CHECK(overlaps({2, 2}, {1, 1}));
+  CHECK_FALSE(overlaps({1, 4}, {0, 1}));
+  CHECK_FALSE(overlaps({0, 4}, {0, 1}));
+  CHECK_FALSE(overlaps({3, 4}, {4, 1}));
+  CHECK_FALSE(overlaps({3, 4}, {-4, 1}));
+  CHECK_FALSE(overlaps({4, 3}, {1, 4}));
+}
+
+TEST_CASE("views that no memory can hold have a problem") {
+  int data[9] = {};
+  const auto problem = [&](std::initializer_list<std::size_t> extents,
+                           std::initializer_list<std::ptrdiff_t> strides) {
+    return strided_view(data, extents, strides).erased().problem() != nullptr;
+  };
+  CHECK(problem({SIZE_MAX}, {1}));
+  CHECK(problem({SIZE_MAX / 2, 4}, {1, 1}));
+  CHECK(problem({std::size_t{1} << 40, std::size_t{1} << 40}, {1, 1}));
+  CHECK(problem({2}, {PTRDIFF_MAX}));
+  CHECK(problem({3}, {PTRDIFF_MIN / 4}));
+  CHECK(problem({2, 2}, {PTRDIFF_MAX / 4, PTRDIFF_MAX / 4}));
+  CHECK(problem({2}, {1, 1}));
+  CHECK(problem({1, 1, 1, 1, 1, 1, 1, 1, 1}, {1, 1, 1, 1, 1, 1, 1, 1, 1}));
+  CHECK_FALSE(problem({1, 1, 1, 1, 1, 1, 1, 1}, {1, 1, 1, 1, 1, 1, 1, 1}));
+  CHECK_FALSE(problem({0, SIZE_MAX}, {1, 1}));
+  CHECK(strided_view(data).slice(0, 3, 7).erased().problem() != nullptr);
+  CHECK(strided_view(data).slice(1, 0, 1).erased().problem() != nullptr);
+  CHECK(strided_view(data).slice(0, 9, 0).erased().problem() == nullptr);
+  CHECK(strided_view(data).transposed().erased().problem() != nullptr);
+}
+
+template <class T>
+std::vector<T> elements(const strided_view<T>& view) {
+  std::vector<T> packed(view.size());
+  colls::pack(view.erased(), 0, view.size(), reinterpret_cast<std::byte*>(packed.data()));
+  return packed;
+}
+
+TEST_CASE("slices and transposed views have the elements that a matrix has") {
+  int matrix[3][4];
+  for (int i = 0; i < 12; ++i) matrix[i / 4][i % 4] = i;
+  const strided_view all(&matrix[0][0], {3, 4}, {4, 1});
+  CHECK(elements(all.slice(0, 1, 1)) == std::vector{4, 5, 6, 7});
+  CHECK(elements(all.slice(1, 2, 2)) == std::vector{2, 3, 6, 7, 10, 11});
+  CHECK(elements(all.slice(1, 2, 2).slice(0, 2, 1)) == std::vector{10, 11});
+  CHECK(elements(all.transposed()) == std::vector{0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11});
+  CHECK(all.extent(1) == 4);
+  CHECK(all.transposed().extent(1) == 3);
+}
+
+/// Has the members of std::mdspan that a strided view needs.
+struct own_mdspan {
+  using element_type = const int;
+  static constexpr std::size_t rank() { return 2; }
+  unsigned extent(std::size_t i) const { return i == 0 ? 2 : 3; }
+  unsigned stride(std::size_t i) const { return i == 0 ? 1 : 2; }
+  const int* data_handle() const { return data; }
+  const int* data;
+};
+
+TEST_CASE("a view is made of std::mdspan") {
+  const int data[] = {0, 1, 2, 3, 4, 5};
+  const strided_view<const int> view(own_mdspan{data});
+  CHECK(elements(strided_view<int>(const_cast<int*>(view.data_handle()), {2, 3}, {1, 2})) ==
+        std::vector{0, 2, 4, 1, 3, 5});
+  CHECK(view.extent(0) == 2);
+  CHECK(view.extent(1) == 3);
+#ifdef __cpp_lib_mdspan
+  const std::mdspan<const int, std::extents<int, 2, 3>, std::layout_left> standard(data);
+  const strided_view of_standard(standard);
+  CHECK(of_standard.erased().is_same(view.erased()));
+#endif
+}
+
+}  // namespace
