@@ -413,4 +413,217 @@ TEST_CASE("threads exchange blocks with the neighbours of a mesh") {
   });
 }
 
+/// The part of one rank of a field of `sizes` elements that is distributed over a grid: its elements
+/// with a halo, in the order of memory `order`.
+struct part_of_field {
+  static constexpr int outside = -1;
+
+  part_of_field(std::vector<int> sizes, const std::vector<int>& axes, std::vector<int> place,
+                int halo_width, std::vector<int> order)
+      : global_sizes(std::move(sizes)), width(halo_width) {
+    std::size_t elements = 1;
+    extents.resize(global_sizes.size());
+    strides.resize(global_sizes.size());
+    for (std::size_t i = 0; i < global_sizes.size(); ++i) {
+      const colls::partition parts(static_cast<std::size_t>(global_sizes[i]), axes[i]);
+      first.push_back(static_cast<int>(parts.offset(place[i])));
+      extents[i] = parts.count(place[i]) + 2 * static_cast<std::size_t>(width);
+    }
+    for (const int dimension : order) {
+      const auto i = static_cast<std::size_t>(dimension);
+      strides[i] = static_cast<std::ptrdiff_t>(elements);
+      elements *= extents[i];
+    }
+    memory.assign(elements, outside);
+    for_each([&](int& element, int expected, bool is_own) {
+      if (is_own) element = expected;
+    });
+  }
+
+  /// Calls `use(element, expected, is_own)` for all elements. `expected` is the number of the
+  /// element in the whole field, or `outside`.
+  template <class Use>
+  void for_each(const Use& use) {
+    std::vector<std::size_t> index(extents.size());
+    for (std::size_t n = 0; n < memory.size(); ++n) {
+      std::size_t rest = n;
+      std::ptrdiff_t offset = 0;
+      int number = 0;
+      bool is_inside = true;
+      bool is_own = true;
+      for (std::size_t i = 0; i < extents.size(); ++i) {
+        const auto at = static_cast<int>(rest % extents[i]);
+        rest /= extents[i];
+        offset += at * strides[i];
+        const int global = first[i] + at - width;
+        is_inside &= global >= 0 && global < global_sizes[i];
+        is_own &= at >= width && at < static_cast<int>(extents[i]) - width;
+        number = number * global_sizes[i] + global;
+      }
+      use(memory[static_cast<std::size_t>(offset)], is_inside ? number : outside, is_own);
+    }
+  }
+  colls::strided_view<int> view() {
+    return {memory.data(), std::span<const std::size_t>(extents),
+            std::span<const std::ptrdiff_t>(strides)};
+  }
+
+  std::vector<int> global_sizes;
+  int width;
+  std::vector<int> first;
+  std::vector<std::size_t> extents;
+  std::vector<std::ptrdiff_t> strides;
+  std::vector<int> memory;
+};
+
+template <class World>
+void halos_hold_the_neighbours_elements(const std::vector<axis>& axes,
+                                        const std::vector<int>& sizes, int width,
+                                        const colls::options& opts = {}) {
+  int ranks = 1;
+  std::vector<int> lengths;
+  std::vector<int> order;
+  for (const axis& each : axes) {
+    ranks *= each.size;
+    order.push_back(static_cast<int>(lengths.size()));
+    lengths.push_back(each.size);
+  }
+  CAPTURE(ranks);
+  CAPTURE(width);
+  grid_ranks<World> all(ranks);
+  auto meshes = all.meshes(axes);
+  std::vector<part_of_field> parts;
+  std::vector<colls::task<>> tasks;
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::vector<int> place;
+    for (const axis& each : axes) {
+      place.push_back(meshes[static_cast<std::size_t>(rank)].coordinate(each.name));
+    }
+    parts.emplace_back(sizes, lengths, place, width, order);
+    std::next_permutation(order.begin(), order.end());  // another layout on each rank
+  }
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    tasks.push_back(
+        colls::exchange_halo(meshes[i], parts[i].view(), static_cast<std::size_t>(width), opts));
+  }
+  auto together = colls::when_all(std::move(tasks));
+  colls::sync_wait(all.world, together);
+  for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+    CAPTURE(rank);
+    parts[rank].for_each([](int element, int expected, bool) { REQUIRE(element == expected); });
+  }
+}
+
+TEST_CASE("halos hold the elements of the neighbours, at corners too") {
+  for (const int width : {0, 1, 2}) {
+    halos_hold_the_neighbours_elements<inproc_ranks>({axis("x", 3)}, {10}, width);
+    halos_hold_the_neighbours_elements<inproc_ranks>({axis("x", 1), axis("y", 1)}, {3, 4}, width);
+    halos_hold_the_neighbours_elements<inproc_ranks>({axis("x", 3), axis("y", 2)}, {10, 7}, width);
+    halos_hold_the_neighbours_elements<inproc_ranks>({axis("x", 2), axis("y", 3), axis("z", 2)},
+                                                     {5, 8, 4}, width, {.segment = 16});
+    halos_hold_the_neighbours_elements<tcp_world>({axis("x", 2), axis("y", 2)}, {9, 8}, width);
+  }
+  halos_hold_the_neighbours_elements<shm_world>({axis("x", 1), axis("y", 2)}, {40'000, 7}, 3);
+}
+
+TEST_CASE("each rank of a grid exchanges the border of its part of a field") {
+  colls::inproc::run(4, [](colls::inproc::communicator& world) -> colls::task<> {
+    constexpr std::size_t rows = 2;
+    constexpr std::size_t columns = 3;
+    std::vector<int> cells((rows + 2) * (columns + 2), world.rank());
+
+    auto grid = co_await colls::mesh(world, axis("row", 2), axis("column", 2));
+    const colls::strided_view field(cells.data(), {rows + 2, columns + 2}, {columns + 2, 1});
+    co_await colls::exchange_halo(grid, field, 1);
+
+    CHECK(cells[columns + 2 + columns + 1] ==
+          (world.rank() % 2 == 0 ? world.rank() + 1 : world.rank()));
+    CHECK(cells.back() == (world.rank() == 0 ? 3 : cells.back()));
+  });
+}
+
+TEST_CASE("fields that do not fit the grid are refused") {
+  grid_ranks<inproc_ranks> all(2);
+  auto meshes = all.meshes({axis("x", 2), axis("y", 1)});
+  std::vector<int> cells(100);
+  const colls::strided_view flat(cells);
+  const colls::strided_view narrow(cells.data(), {5, 6}, {6, 1});
+  const colls::strided_view overlapping(cells.data(), {9, 9}, {1, 1});
+  for (const auto& [field, width] :
+       {std::pair{flat, std::size_t{1}}, std::pair{narrow, std::size_t{2}},
+        std::pair{narrow, SIZE_MAX}, std::pair{overlapping, std::size_t{1}}}) {
+    auto exchange = colls::exchange_halo(meshes[0], field, width);
+    CHECK(all.outcome(exchange).code == errc::invalid_argument);
+  }
+  for (auto& barrier : all.start_all([](auto& comm) { return comm.barrier(); })) {
+    CHECK(all.outcome(barrier).code == errc{});
+  }
+}
+
+TEST_CASE("parts that differ are a mismatch") {
+  for (const std::size_t other : {std::size_t{5}, std::size_t{6}}) {
+    grid_ranks<tcp_world> all(2);
+    auto meshes = all.meshes({axis("x", 2), axis("y", 1)});
+    std::vector<int> cells(100);
+    const colls::strided_view first(cells.data(), {6, 6}, {6, 1});
+    const colls::strided_view second(cells.data() + 50, {6, other}, {6, 1});
+    std::vector<failure> why(2);
+    std::vector<colls::task<>> tasks;
+    tasks.push_back(all.outcome_of(colls::exchange_halo(meshes[0], first, 1), why[0]));
+    tasks.push_back(all.outcome_of(
+        colls::exchange_halo(meshes[1], second, other == 6 ? std::size_t{2} : std::size_t{1}),
+        why[1]));
+    auto together = colls::when_all(std::move(tasks));
+    colls::sync_wait(all.world, together);
+    for (const failure& each : why) CHECK(each.code == errc::mismatch);
+    all.expect_spares_work(2);
+  }
+}
+
+/// The views of the neighbours' blocks have other layouts than those of this rank.
+template <class World>
+void neighbours_exchange_views(std::size_t length, const colls::options& opts = {}) {
+  CAPTURE(length);
+  grid_ranks<World> all(3);
+  const std::vector<neighbour_graph> graphs{{{2, 0, 0}, {1, 1, 0, 0}}, {{0, 0}, {2}}, {{1}, {0}}};
+  const auto columns = [](std::vector<int>& memory, std::size_t n, int rank) {
+    const auto step = static_cast<std::ptrdiff_t>(rank + 1);
+    memory.assign(n * static_cast<std::size_t>(step) + 1, -1);
+    return colls::strided_view<int>(memory.data(), {n}, {step});
+  };
+  for (const bool blocks : {false, true}) {
+    std::vector<std::vector<int>> in(3), out(3);
+    std::vector<colls::operation<>> calls;
+    for (int rank = 0; rank < 3; ++rank) {
+      const auto i = static_cast<std::size_t>(rank);
+      const std::size_t sends = blocks ? graphs[i].destinations.size() : 1;
+      const auto from = columns(in[i], sends * length, rank);
+      for (std::size_t k = 0; k < sends * length; ++k) {
+        in[i][k * (i + 1)] = sent(rank, k / (length != 0 ? length : 1));
+      }
+      const auto to = columns(out[i], graphs[i].sources.size() * length, 2 - rank);
+      calls.push_back(blocks ? colls::neighbour_all_to_all(all[rank], from, to, graphs[i], opts)
+                             : colls::neighbour_all_gather(all[rank], from, to, graphs[i], opts));
+    }
+    for (auto& call : calls) CHECK(all.outcome(call).code == errc{});
+    const std::vector<std::vector<int>> expected{
+        blocks ? std::vector{sent(2, 0), sent(0, 2), sent(0, 3)}
+               : std::vector{sent(2, 0), sent(0, 0), sent(0, 0)},
+        blocks ? std::vector{sent(0, 0), sent(0, 1)} : std::vector{sent(0, 0), sent(0, 0)},
+        {sent(1, 0)}};
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      for (std::size_t k = 0; k < expected[rank].size() * length; ++k) {
+        REQUIRE(out[rank][k * (3 - rank)] == expected[rank][k / length]);
+      }
+    }
+  }
+}
+
+TEST_CASE("neighbours exchange views") {
+  for (const std::size_t length : {std::size_t{0}, std::size_t{1}, std::size_t{100}}) {
+    neighbours_exchange_views<inproc_ranks>(length, {.segment = 64});
+  }
+  neighbours_exchange_views<tcp_world>(100'000);
+}
+
 }  // namespace

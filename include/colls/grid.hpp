@@ -100,6 +100,10 @@ class process_mesh {
   /// Returns the communicator of the ranks that differ from this rank in the coordinate of the axis
   /// `name` alone. A rank's number there is that coordinate.
   communicator<Transport>& along(std::string_view name) { return lines_[index_of(name)]; }
+  /// Returns the communicator along the axis with the number `axis`, counted from 0.
+  communicator<Transport>& along(int axis) { return lines_.at(static_cast<std::size_t>(axis)); }
+  /// Returns the number of axes.
+  int dimensions() const { return static_cast<int>(axes_.size()); }
   /// Returns the coordinate of this rank on the axis `name`, counted from 0.
   int coordinate(std::string_view name) const { return axes_[index_of(name)].coordinate; }
   /// Returns the number of ranks along the axis `name`.
@@ -162,18 +166,64 @@ task<process_mesh<Transport>> make_mesh(communicator<Transport>& comm, std::vect
 template <class Transport, class In, class Out>
 operation<> start_neighbour_exchange(collective coll, communicator<Transport>& comm, In&& in,
                                      Out&& out, const neighbour_graph& graph, const options& opts) {
-  static_assert(
-      std::is_same_v<transport_memory_t<Transport>, host_memory>,
-      "colls: neighbours exchange host memory, and this communicator moves device memory");
-  static_assert(writable_range<Out>, "colls: this buffer is const, and the call writes it");
-  static_assert(std::is_same_v<range_element_t<In>, range_element_t<Out>>,
-                "colls: both buffers must have the same element type");
+  using memory = transport_memory_t<Transport>;
+  check_same_element<In, Out>();
   core<Transport>& owner = comm.underlying_core();
-  const any_buffer input = to_usable_buffer<host_memory>(&owner, std::forward<In>(in));
-  const any_buffer output = to_usable_buffer<host_memory>(&owner, std::forward<Out>(out));
-  std::uint32_t type = 0;
-  if constexpr (supported_type<range_element_t<In>>) type = type_id<range_element_t<In>>();
-  return owner.exchange_with_neighbours(coll, type, input, output, graph, opts);
+  checks check(coll);
+  const erased_view input = erase_argument<memory>(check, &owner, std::forward<In>(in));
+  const erased_view output = erase_argument<memory>(check, &owner, written(std::forward<Out>(out)));
+  check.require(input.type == output.type, "both buffers must have the same element type");
+  if (check.failed()) return owner.refuse(owner.make(coll), check.reason());
+  constexpr bool in_pieces = viewable<In> || viewable<Out>;
+  return owner.exchange_with_neighbours(coll, input.type, input.view, output.view, in_pieces, graph,
+                                        opts);
+}
+
+/// Starts the exchange of the halo of `field` along the dimension `dimension` with the ranks before
+/// and after this one in `line`.
+template <class Transport, class T>
+operation<> exchange_halo_along(communicator<Transport>& line, const strided_view<T>& field,
+                                int dimension, std::size_t width, const options& opts) {
+  constexpr collective coll = collective::all_to_all;
+  core<Transport>& owner = line.underlying_core();
+  checks check(coll);
+  check_writable(check, field.erased())
+      .require(opts.algorithm == algorithm::automatic,
+               "an exchange of halos has no algorithm to choose");
+  const std::size_t length = field.extent(dimension);
+  check.require(line.size() == 1 || length / 3 >= width,
+                "dimension %d of the field has %zu elements, fewer than 3 times the width %zu",
+                dimension, length, width);
+  if (check.failed()) return owner.refuse(owner.make(coll), check.reason());
+  const auto slab = [&](std::size_t first) {
+    return view_range(field.slice(dimension, first, width).erased());
+  };
+  std::vector<view_exchange> pairs;
+  const int before = line.rank() - 1;
+  const int after = line.rank() + 1;
+  if (before >= 0) pairs.push_back({before, slab(width), before, slab(0)});
+  if (after < line.size()) {
+    pairs.push_back({after, slab(length - 2 * width), after, slab(length - width)});
+  }
+  const std::size_t count = line.size() == 1 ? 0 : slab(0).count;
+  fingerprint agreed = fingerprint_of(coll, type_id<T>(), sizeof(T), count, -1, opts);
+  agreed.shape = mix(with_name(0, "halo"), width);
+  return owner.exchange_views(agreed, std::move(pairs), opts);
+}
+
+template <class Transport, class T>
+task<> exchange_halo_of(process_mesh<Transport>& mesh, strided_view<T> field, std::size_t width,
+                        options opts) {
+  if (field.dimensions() != mesh.dimensions()) {
+    failure reason(errc::invalid_argument);
+    reason.operation = collective::all_to_all;
+    reason.observer = mesh.along(0).underlying_core().matching().rank();
+    throw error(reason.set_detail("the field has %d dimensions, the grid %d axes",
+                                  field.dimensions(), mesh.dimensions()));
+  }
+  for (int i = 0; i < mesh.dimensions(); ++i) {
+    co_await exchange_halo_along(mesh.along(i), field, i, width, opts);
+  }
 }
 
 }  // namespace detail
@@ -201,7 +251,7 @@ task<process_mesh<Transport>> mesh(communicator<Transport>& comm, const std::vec
 /// blocks have the length of `in`, which is equal on all ranks. `in` and `out` must not overlap. A
 /// collective call: ranks without neighbours make it, too. The graphs of two ranks are not
 /// compared: a rank that waits for a message that no rank sends fails when its deadline is over.
-template <class Transport, readable_range In, readable_range Out>
+template <class Transport, detail::data_argument In, detail::data_argument Out>
 operation<> neighbour_all_gather(communicator<Transport>& comm, In&& in, Out&& out,
                                  const neighbour_graph& graph, const options& opts = {}) {
   return detail::start_neighbour_exchange(collective::all_gather, comm, std::forward<In>(in),
@@ -210,11 +260,29 @@ operation<> neighbour_all_gather(communicator<Transport>& comm, In&& in, Out&& o
 /// Sends block i of `in` to destination i of this rank, and receives block i of `out` from source
 /// i. All blocks have the same length on all ranks. Everything else is as for
 /// `neighbour_all_gather`.
-template <class Transport, readable_range In, readable_range Out>
+template <class Transport, detail::data_argument In, detail::data_argument Out>
 operation<> neighbour_all_to_all(communicator<Transport>& comm, In&& in, Out&& out,
                                  const neighbour_graph& graph, const options& opts = {}) {
   return detail::start_neighbour_exchange(collective::all_to_all, comm, std::forward<In>(in),
                                           std::forward<Out>(out), graph, opts);
+}
+
+/// Exchanges the halo of a field, of which each rank of the grid has a part: dimension i of `field`
+/// lies along axis i of the grid. The first and the last `width` elements along each dimension are
+/// the halo. Afterwards they hold the elements of the ranks next to this one, also at corners. At
+/// the border of the grid, nothing changes. Along an axis, the parts have equal extents in all other
+/// dimensions. A collective call of all ranks of the grid, which starts when the task is awaited:
+/// one exchange after the other, for each axis. `mesh` and the elements must stay alive until it has
+/// ended.
+///
+///     const colls::strided_view field(cells.data(), {rows + 2, columns + 2}, {columns + 2, 1});
+///     co_await colls::exchange_halo(grid, field, 1);
+template <class Transport, class T>
+task<> exchange_halo(process_mesh<Transport>& mesh, const strided_view<T>& field, std::size_t width,
+                     const options& opts = {}) {
+  static_assert(!std::is_const_v<T>,
+                "colls: the elements of this view are const, and the call writes them");
+  return detail::exchange_halo_of(mesh, field, width, opts);
 }
 
 }  // namespace colls

@@ -273,17 +273,16 @@ TEST_CASE("calls that move views give what calls of contiguous buffers give") {
         what_moves<int, inproc_ranks>(size, count, kind);
         what_moves<point, inproc_ranks>(size, count, kind, in_pieces);
       }
-      what_moves_in_parts<short, inproc_ranks>(size, 5, kind);
-      what_moves_in_parts<double, inproc_ranks>(size, 50, kind, in_pieces);
+      what_moves_in_parts<int, inproc_ranks>(size, 5, kind);
+      what_moves_in_parts<int, inproc_ranks>(size, 50, kind, in_pieces);
     }
   }
   for (const int size : {2, 3}) {
-    what_moves<float, tcp_world>(size, 200'000, 1);
-    what_moves<char, shm_world>(size, 900'000, 2);
-    what_moves<long, driven_threads>(size, 100'000, 3);
-    what_moves<point, tcp_world>(size, 50, 1, in_pieces);
+    what_moves<int, tcp_world>(size, 200'000, 1);
+    what_moves<int, shm_world>(size, 200'000, 2);
+    what_moves<int, driven_threads>(size, 100'000, 3);
+    what_moves<int, tcp_world>(size, 50, 1, in_pieces);
     what_moves_in_parts<int, tcp_world>(size, 60'000, 1);
-    what_moves_in_parts<int, shm_world>(size, 60'000, 3);
   }
 }
 
@@ -420,15 +419,12 @@ TEST_CASE("reductions of views have the bits of those of contiguous buffers") {
       }
       what_reduces<float, inproc_ranks>(size, 99, kind, colls::average{});
       what_reduces<colls::bfloat16, inproc_ranks>(size, 99, kind);
-      what_reduces<colls::float16, inproc_ranks>(size, 3000, kind, colls::average{});
-      what_reduces<colls::float16, inproc_ranks>(size, 9, kind, colls::plus{},
-                                                 {.wire = colls::wire::storage});
+      what_reduces<colls::bfloat16, inproc_ranks>(size, 3000, kind, colls::plus{},
+                                                  {.wire = colls::wire::storage});
       what_reduces<affine, inproc_ranks>(size, 9, kind, compose{});
     }
   }
-  what_reduces<float, tcp_world>(3, 100'000, 1);
-  what_reduces<double, shm_world>(3, 100'000, 3);
-  what_reduces<int, driven_threads>(3, 1000, 2, colls::maximum{});
+  what_reduces<int, tcp_world>(3, 100'000, 1);
 }
 
 TEST_CASE("messages are sent from views and received into views, and match those of buffers") {

@@ -36,6 +36,8 @@ class any_view {
       : data_(static_cast<std::byte*>(data.data())),
         element_size_(data.element_size()),
         count_(data.size()),
+        first_byte_(reinterpret_cast<std::uintptr_t>(data.data())),
+        end_byte_(first_byte_ + data.size() * data.element_size()),
         extents_{data.size()},
         strides_{static_cast<std::ptrdiff_t>(data.element_size())} {}
   any_view(void* data, std::size_t element_size, const strided_layout& layout)

@@ -859,14 +859,27 @@ class communicator
   COLLS_REDUCE_TO_ALL(where, transport, scan)          \
   COLLS_REDUCE_TO_ALL(where, transport, exscan)        \
   COLLS_GATHER_OR_SCATTER(where, transport, gather)    \
-  COLLS_GATHER_OR_SCATTER(where, transport, scatter)
+  COLLS_GATHER_OR_SCATTER(where, transport, scatter)   \
+  COLLS_MOVE_VIEW(where, transport, broadcast)         \
+  COLLS_MOVE_VIEW(where, transport, all_gather)        \
+  COLLS_MOVE_VIEW(where, transport, gather)            \
+  COLLS_MOVE_VIEW(where, transport, scatter)
 #define COLLS_REDUCE_TO_ALL(where, transport, coll)                                \
   where template colls::operation<>                                                \
   colls::detail::core<transport>::reduce_to_all<colls::collective::coll>(          \
       const colls::reduction&, const colls::any_buffer&, const colls::any_buffer&, \
+      const colls::options&);                                                      \
+  where template colls::operation<>                                                \
+  colls::detail::core<transport>::reduce_view_to_all<colls::collective::coll>(     \
+      const colls::reduction&, const colls::any_view&, const colls::any_view&,     \
       const colls::options&);
 #define COLLS_GATHER_OR_SCATTER(where, transport, coll)                                   \
   where template colls::operation<>                                                       \
   colls::detail::core<transport>::gather_or_scatter<colls::collective::coll>(             \
       std::uint32_t, colls::any_buffer, colls::any_buffer, std::vector<std::size_t>, int, \
       const colls::options&);
+#define COLLS_MOVE_VIEW(where, transport, coll)                                                \
+  where template colls::operation<>                                                            \
+  colls::detail::core<transport>::move_view<colls::collective::coll>(                          \
+      std::uint32_t, const colls::any_view&, const colls::any_view&, std::vector<std::size_t>, \
+      int, const colls::options&);

@@ -28,6 +28,8 @@ struct neighbour_graph;
 
 namespace detail {
 
+struct view_exchange;
+
 /// One rank's side of a communicator that uses the transport `Transport`.
 /// start_call.hpp, point_to_point.hpp and split.hpp define the calls. A program can compile these
 /// functions in a separate file. Files that only make calls then do not need the complete type of
@@ -112,6 +114,9 @@ class core final : public call_queue {
                         offsets shares, int root, const options& opts);
   operation<> all_to_all_view(std::uint32_t type, const any_view& in, const any_view& out,
                               offsets sends, offsets receives, const options& opts);
+  /// Starts exchanges of views with other ranks. `agreed` is the fingerprint of the call.
+  operation<> exchange_views(const fingerprint& agreed, std::vector<view_exchange> pairs,
+                             const options& opts);
   operation<> send_view(const any_view& data, int dest, int tag, const options& opts);
   operation<received> recv_view(const any_view& data, peer source, recv_tag tag,
                                 const options& opts);
@@ -122,9 +127,11 @@ class core final : public call_queue {
   /// Returns the body of a call of unknown lengths, which fills `result`.
   task<> run_unknown_lengths(call_base& owner, unknown_lengths_request call,
                              resizable_result& result, const options& opts);
-  /// Starts an all_gather or an all_to_all between neighbours.
-  operation<> exchange_with_neighbours(collective coll, std::uint32_t type, any_buffer in,
-                                       any_buffer out, neighbour_graph graph, const options& opts);
+  /// Starts an all_gather or an all_to_all between neighbours. `in_pieces` tells whether one of the
+  /// buffers may be strided.
+  operation<> exchange_with_neighbours(collective coll, std::uint32_t type, const any_view& in,
+                                       const any_view& out, bool in_pieces, neighbour_graph graph,
+                                       const options& opts);
 
   operation<> measure(const options& opts);
   explanation explain(collective coll, std::uint64_t bytes, const options& opts,

@@ -7,6 +7,7 @@
 
 #include <colls/call/call_request.hpp>
 #include <colls/call/communicator_core.hpp>
+#include <colls/call/view_call.hpp>
 #include <colls/channel/channel.hpp>
 #include <colls/coroutine/when_all.hpp>
 
@@ -63,12 +64,44 @@ task<> exchange_with_neighbours(Channel net, any_buffer in, any_buffer out, std:
                     each_of(0, static_cast<int>(origins.size()), recv));
 }
 
+/// Returns the exchanges of the same call on views. What this rank sends to itself is one exchange.
+inline std::vector<view_exchange> exchanges_of(const any_view& in, const any_view& out,
+                                               std::size_t count, bool sends_blocks,
+                                               const neighbour_graph& graph, int rank) {
+  std::vector<view_exchange> sends;
+  std::vector<view_exchange> receives;
+  const auto turn_of = [](const std::vector<int>& list, std::size_t i) {
+    return static_cast<int>(std::count(list.begin(), list.begin() + static_cast<int>(i), list[i]));
+  };
+  for (std::size_t i = 0; i < graph.destinations.size(); ++i) {
+    const view_range block(in, sends_blocks ? i * count : 0, count);
+    const int turn = turn_of(graph.destinations, i);
+    sends.push_back({graph.destinations[i], block, -1, {}, turn});
+  }
+  for (std::size_t i = 0; i < graph.sources.size(); ++i) {
+    const view_range block(out, i * count, count);
+    const int turn = turn_of(graph.sources, i);
+    receives.push_back({-1, {}, graph.sources[i], block, turn});
+    if (graph.sources[i] != rank) continue;
+    const auto own = std::find_if(sends.begin(), sends.end(), [&](const view_exchange& each) {
+      return each.to == rank && each.turn == turn;
+    });
+    receives.back().to = rank;
+    receives.back().out = own->out;
+    sends.erase(own);
+  }
+  sends.insert(sends.end(), receives.begin(), receives.end());
+  return sends;
+}
+
 template <class Transport>
 operation<> core<Transport>::exchange_with_neighbours(collective coll, std::uint32_t type,
-                                                      any_buffer in, any_buffer out,
-                                                      neighbour_graph graph, const options& opts) {
+                                                      const any_view& in, const any_view& out,
+                                                      bool in_pieces, neighbour_graph graph,
+                                                      const options& opts) {
   checks check(coll);
-  check.check_size(in).check_size(out);
+  check_readable(check, in);
+  check_writable(check, out);
   for (const std::vector<int>* const list : {&graph.sources, &graph.destinations}) {
     for (const int rank : *list) check_peer(check, rank, state().size());
   }
@@ -86,9 +119,7 @@ operation<> core<Transport>::exchange_with_neighbours(collective coll, std::uint
                "in has %zu elements, no multiple of %zu destinations", in.size(), destinations)
       .require(fits, "out has %zu elements, and needs %zu for each of %zu sources", out.size(),
                count, sources)
-      .require(in.size() == 0 || out.size() == 0 ||
-                   (in.data() != out.data() && !overlap_partially(in, out)),
-               "in and out overlap");
+      .require(in_pieces || !in.may_overlap(out), "in and out overlap");
   const auto own_edges = [&](const std::vector<int>& list) {
     return std::count(list.begin(), list.end(), state().rank());
   };
@@ -102,10 +133,14 @@ operation<> core<Transport>::exchange_with_neighbours(collective coll, std::uint
   // not know it. The receiver of each message compares the lengths.
   fingerprint agreed = fingerprint_of(coll, type, in.element_size(), 0, -1, {});
   agreed.shape = with_name(0, "neighbours");
+  if (in_pieces) {
+    return exchange_views(of_views(agreed),
+                          exchanges_of(in, out, count, sends_blocks, graph, state().rank()), opts);
+  }
   return begin<call<void>>(cached_call(agreed), opts, 0, [&](call<void>& new_call) {
-    (void)(new_call.body =
-               detail::exchange_with_neighbours(basic_channel<Transport>(*net_, new_call), in, out,
-                                                count, sends_blocks, std::move(graph)));
+    (void)(new_call.body = detail::exchange_with_neighbours(
+               basic_channel<Transport>(*net_, new_call), in.contiguous(), out.contiguous(), count,
+               sends_blocks, std::move(graph)));
   });
 }
 

@@ -20,6 +20,27 @@ struct view_range {
   any_view view;
   std::size_t first = 0;
   std::size_t count = 0;
+
+  view_range() = default;
+  explicit view_range(const any_view& all) : view(all), count(all.size()) {}
+  view_range(const any_view& all, std::size_t first_element, std::size_t elements)
+      : view(all), first(first_element), count(elements) {}
+
+  /// Returns the elements of piece `k`, if each piece but the last has `most` elements.
+  view_range piece(int k, std::size_t most) const {
+    const std::size_t begin = std::min(count, static_cast<std::size_t>(k) * most);
+    return {view, first + begin, std::min(most, count - begin)};
+  }
+};
+
+/// What a rank sends to the rank `to` and receives from the rank `from`; -1 stands for no rank. The
+/// same pieces of `out` and `in` may be the same elements.
+struct view_exchange {
+  int to = -1;
+  view_range out;
+  int from = -1;
+  view_range in;
+  int turn = 0;  // the number of the exchange among those with the same rank
 };
 
 /// The length in bytes of a piece if the call pins no segment size, and the number of pieces that
@@ -248,49 +269,61 @@ struct view_body {
     co_await each_of(0, width, lane);
   }
 
-  /// Sends the elements `out` to the rank `to` and receives `in` from the rank `from`, a piece at a
-  /// time. The same pieces of both may be the same elements.
-  static task<> swap(Channel net, int to, view_range out, int from, view_range in,
-                     std::size_t most) {
-    const int pieces = pieces_of(std::max(out.count, in.count), most);
-    const auto part_of = [&](const view_range& all, int k) {
-      const std::size_t first = std::min(all.count, static_cast<std::size_t>(k) * most);
-      return view_range{all.view, all.first + first, std::min(most, all.count - first)};
-    };
+  // ---- exchanges with given ranks
+
+  /// Sends and receives what `pair` says, a piece at a time. Behind its first piece, each side sends
+  /// the number of its elements, which the other compares with what it expects.
+  static task<> swap(Channel net, view_exchange pair, std::size_t most) {
+    const int pieces = pieces_of(std::max(pair.out.count, pair.in.count), most);
     const auto swap_piece = [&](Channel lane, int k) -> task<> {
-      const view_range outgoing = part_of(out, k);
-      const view_range incoming = part_of(in, k);
-      const auto sent = lane.scratch_bytes(outgoing.count * outgoing.view.element_size());
-      const auto taken = lane.scratch_bytes(incoming.count * incoming.view.element_size());
-      if (!lane.is_phantom()) pack(outgoing.view, outgoing.first, outgoing.count, sent.data());
-      if (to == lane.rank() && from == lane.rank()) {
-        lane.copy(taken.all(), sent.all());
-      } else if (outgoing.count == 0) {
-        if (incoming.count != 0) co_await lane.recv(from, taken.all());
-      } else if (incoming.count == 0) {
-        co_await lane.send(to, sent.all());
-      } else {
-        co_await when_all(lane.send(to, sent.all()), lane.recv(from, taken.all()));
+      const view_range outgoing = pair.out.piece(k, most);
+      const view_range incoming = pair.in.piece(k, most);
+      std::uint64_t total = pair.out.count;
+      const std::size_t trailer = k == 0 ? sizeof total : 0;
+      const std::size_t out_size = outgoing.count * outgoing.view.element_size();
+      const std::size_t in_size = incoming.count * incoming.view.element_size();
+      const auto sent = lane.scratch_bytes(out_size + trailer);
+      const auto taken = lane.scratch_bytes(in_size + trailer);
+      const bool sends = pair.to >= 0 && sent.all().size != 0;
+      const bool receives = pair.from >= 0 && taken.all().size != 0;
+      if (!lane.is_phantom()) {
+        pack(outgoing.view, outgoing.first, outgoing.count, sent.data());
+        std::memcpy(sent.data() + out_size, &total, trailer);
       }
-      if (!lane.is_phantom()) unpack(incoming.view, incoming.first, incoming.count, taken.data());
+      if (pair.to == lane.rank() && pair.from == lane.rank()) {
+        lane.copy(taken.all(), sent.all());
+      } else if (sends && receives) {
+        co_await when_all(lane.send(pair.to, sent.all()), lane.recv(pair.from, taken.all()));
+      } else if (sends) {
+        co_await lane.send(pair.to, sent.all());
+      } else if (receives) {
+        co_await lane.recv(pair.from, taken.all());
+      }
+      if (!receives || lane.is_phantom()) co_return;
+      if (trailer != 0) {
+        std::memcpy(&total, taken.data() + in_size, trailer);
+        check_total(lane, pair, total);
+      }
+      unpack(incoming.view, incoming.first, incoming.count, taken.data());
     };
     co_await run_in_lanes(net, view_lanes_per_peer, pieces, swap_piece);
   }
+  static void check_total(const Channel& net, const view_exchange& pair, std::uint64_t total) {
+    if (total == pair.in.count) return;
+    failure reason(errc::mismatch);
+    reason.culprit = net.world_rank(pair.from);
+    throw error(reason.set_detail("rank %d sends %llu elements, and this rank receives %zu",
+                                  pair.from, static_cast<unsigned long long>(total),
+                                  pair.in.count));
+  }
 
-  /// Exchanges one block with each rank. `in` and `out` may be the same elements.
-  static task<> all_to_all(Channel net, any_view in, any_view out, offsets sends, offsets receives,
-                           std::size_t most) {
-    const auto share = [&](const any_view& view) {
-      return view.size() / static_cast<std::size_t>(net.size());
+  /// Makes all exchanges of `pairs` at the same time.
+  static task<> exchange(Channel net, std::vector<view_exchange> pairs, std::size_t most) {
+    const auto start = [&](int i) {
+      const view_exchange& pair = pairs[static_cast<std::size_t>(i)];
+      return net.concurrent(swap(net.lane(pair.turn * view_lanes_per_peer), pair, most));
     };
-    const partition in_parts = partition_of(sends, share(in), net.size());
-    const partition out_parts = partition_of(receives, share(out), net.size());
-    const auto exchange = [&](int peer) {
-      const view_range outgoing{in, in_parts.offset(peer), in_parts.count(peer)};
-      const view_range incoming{out, out_parts.offset(peer), out_parts.count(peer)};
-      return net.concurrent(swap(net, peer, outgoing, peer, incoming, most));
-    };
-    co_await each_of(0, net.size(), exchange);
+    co_await each_of(0, static_cast<int>(pairs.size()), start);
   }
 };
 

@@ -16,7 +16,7 @@ namespace colls::detail {
 /// Makes `check` fail if no call can read `view`.
 inline checks& check_readable(checks& check, const any_view& view) {
   if (view.problem() != nullptr) return check.require(false, "%s", view.problem());
-  return check.check_size(any_buffer(nullptr, view.size(), view.element_size()));
+  return view.is_contiguous() ? check.check_size(view.contiguous()) : check;
 }
 /// Makes `check` fail if no call can write `view`.
 inline checks& check_writable(checks& check, const any_view& view) {
@@ -188,7 +188,6 @@ template <class Transport>
 operation<> core<Transport>::all_to_all_view(std::uint32_t type, const any_view& in,
                                              const any_view& out, offsets sends, offsets receives,
                                              const options& opts) {
-  using channel = basic_channel<Transport>;
   constexpr collective coll = collective::all_to_all;
   const int size = state().size();
   const auto ranks = static_cast<std::size_t>(size);
@@ -221,10 +220,24 @@ operation<> core<Transport>::all_to_all_view(std::uint32_t type, const any_view&
   const std::size_t count = equal_blocks ? in.size() : 0;
   fingerprint agreed = fingerprint_of(coll, type, in.element_size(), count, -1, opts);
   agreed.shape = equal_blocks ? 0 : 1;
-  return begin<call<void>>(cached_call(of_views(agreed)), opts, 0, [&](call<void>& new_call) {
-    (void)(new_call.body = view_body<channel>::all_to_all(
-               {*net_, new_call}, in, out, std::move(sends), std::move(receives),
-               piece_elements(opts.segment, in.element_size())));
+  const partition in_parts = partition_of(sends, in.size() / ranks, size);
+  const partition out_parts = partition_of(receives, out.size() / ranks, size);
+  std::vector<view_exchange> pairs;
+  for (int rank = 0; rank < size; ++rank) {
+    const view_range outgoing(in, in_parts.offset(rank), in_parts.count(rank));
+    const view_range incoming(out, out_parts.offset(rank), out_parts.count(rank));
+    pairs.push_back({rank, outgoing, rank, incoming});
+  }
+  return exchange_views(of_views(agreed), std::move(pairs), opts);
+}
+
+template <class Transport>
+operation<> core<Transport>::exchange_views(const fingerprint& agreed,
+                                            std::vector<view_exchange> pairs, const options& opts) {
+  return begin<call<void>>(cached_call(agreed), opts, 0, [&](call<void>& new_call) {
+    const std::size_t most = piece_elements(opts.segment, agreed.element_size);
+    (void)(new_call.body = view_body<basic_channel<Transport>>::exchange({*net_, new_call},
+                                                                         std::move(pairs), most));
   });
 }
 

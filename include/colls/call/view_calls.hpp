@@ -54,10 +54,11 @@ concept viewable = requires { sizeof(view_access<std::remove_cvref_t<View>>); };
 
 namespace detail {
 
+template <class Data>
+concept data_argument = viewable<Data> || readable_range<Data>;
 /// Satisfied by the arguments of a call of which one is viewable. The others may be contiguous.
 template <class... Data>
-concept view_arguments =
-    (viewable<Data> || ...) && ((viewable<Data> || readable_range<Data> || is_none<Data>) && ...);
+concept view_arguments = (viewable<Data> || ...) && ((data_argument<Data> || is_none<Data>) && ...);
 template <class Op>
 concept view_operation =
     !std::is_same_v<std::remove_cvref_t<Op>, options> && !viewable<Op> && !is_buffer_as_value<Op>;
@@ -74,6 +75,62 @@ constexpr bool is_const_view() {
 template <class Data>
 constexpr bool view_owns() {
   return requires { requires view_access<std::remove_cvref_t<Data>>::owns; };
+}
+
+/// The element type of an argument, or void if it is known at run time alone.
+template <class Data>
+constexpr auto element_of() {
+  using data = std::remove_cvref_t<Data>;
+  if constexpr (viewable<Data>) {
+    if constexpr (requires { typename data::element_type; }) {
+      return std::type_identity<std::remove_const_t<typename data::element_type>>();
+    } else {
+      return std::type_identity<void>();
+    }
+  } else if constexpr (is_none<Data>) {
+    return std::type_identity<void>();
+  } else {
+    return std::type_identity<range_element_t<Data>>();
+  }
+}
+template <class In, class Out>
+constexpr void check_same_element() {
+  using in = typename decltype(element_of<In>())::type;
+  using out = typename decltype(element_of<Out>())::type;
+  static_assert(std::is_void_v<in> || std::is_void_v<out> || std::is_same_v<in, out>,
+                "colls: both buffers must have the same element type");
+}
+
+/// Returns `data`, which a call writes.
+template <class Data>
+Data&& written(Data&& data) {
+  static_assert(!is_const_view<Data>(),
+                "colls: the elements of this view are const, and the call writes them");
+  if constexpr (readable_range<Data> && !viewable<Data>) {
+    static_assert(writable_range<Data>, "colls: this buffer is const, and the call writes it");
+  }
+  return std::forward<Data>(data);
+}
+/// Returns the argument `data` of a call on the communicator `owner` without its element type. If
+/// the call cannot use it, makes `check` fail.
+template <class Memory, class Data>
+erased_view erase_argument(checks& check, const void* owner, Data&& data) {
+  static_assert(
+      std::is_same_v<Memory, host_memory>,
+      "colls: strided views are in host memory, and this communicator moves device memory");
+  erased_view result;
+  if constexpr (viewable<Data>) {
+    static_assert(std::is_lvalue_reference_v<Data&&> || !view_owns<Data>(),
+                  "colls: the data is a temporary that may be destroyed before the operation ends: "
+                  "give it a name");
+    result = view_access<std::remove_cvref_t<Data>>::erase(data);
+  } else if constexpr (!is_none<Data>) {
+    const any_buffer buffer = to_usable_buffer<host_memory>(owner, std::forward<Data>(data));
+    check.check_size(buffer);
+    if (!check.failed()) result = {buffer, type_id<range_element_t<Data>>(), nullptr};
+  }
+  if (result.problem != nullptr) check.require(false, "%s", result.problem);
+  return result;
 }
 
 /// The calls on strided views, as members of the class `Communicator`.
@@ -240,39 +297,13 @@ class view_calls {
     return core().refuse(core().make(coll), check.reason());
   }
 
-  /// Returns `data`, which a call writes.
-  template <class Data>
-  static Data&& written(Data&& data) {
-    static_assert(!is_const_view<Data>(),
-                  "colls: the elements of this view are const, and the call writes them");
-    if constexpr (readable_range<Data> && !viewable<Data>) {
-      static_assert(writable_range<Data>, "colls: this buffer is const, and the call writes it");
-    }
-    return std::forward<Data>(data);
-  }
-  /// Returns the argument `data` without its element type. If a call cannot use it, makes `check`
-  /// fail.
   template <class Data>
   erased_view erase(checks& check, Data&& data) {
-    static_assert(std::is_same_v<Memory, host_memory>,
-                  "colls: strided views are in host memory, and this communicator moves device "
-                  "memory");
-    erased_view result;
-    if constexpr (viewable<Data>) {
-      static_assert(std::is_lvalue_reference_v<Data&&> || !view_owns<Data>(),
-                    "colls: the data is a temporary that may be destroyed before the operation "
-                    "ends: give it a name");
-      result = view_access<std::remove_cvref_t<Data>>::erase(data);
-    } else if constexpr (!is_none<Data>) {
-      const any_buffer buffer = to_usable_buffer<host_memory>(&core(), std::forward<Data>(data));
-      check.check_size(buffer);
-      if (!check.failed()) result = {buffer, type_id<range_element_t<Data>>(), nullptr};
-    }
-    if (result.problem != nullptr) check.require(false, "%s", result.problem);
-    return result;
+    return erase_argument<Memory>(check, &core(), std::forward<Data>(data));
   }
   template <class In, class Out>
   std::pair<erased_view, erased_view> erase(checks& check, In&& in, Out&& out) {
+    check_same_element<In, Out>();
     std::pair<erased_view, erased_view> result{erase(check, std::forward<In>(in)),
                                                erase(check, std::forward<Out>(out))};
     if (!is_none<In> && !is_none<Out>) {
