@@ -51,8 +51,9 @@ TOP = {
               " source/interprocess source/interprocess_transport source/joining",
               f"base reduction os coroutine driver matching channel selection call bootstrap {MODELS}"
               " transport/interprocess top:all top:world", ["boost"]),
-    "torch": ("torch_checkpoint torch", "base coroutine selection call ddp top:all top:world top:torch", ["torch"]),
+    "torch": ("torch_checkpoint torch torch_tensor", "base coroutine selection call ddp top:all top:world top:torch", ["torch"]),
     "objects": ("objects", "base coroutine matching call objects top:all", ["cereal"]),
+    "dlpack": ("dlpack", "base call top:all", ["dlpack"]),
     "format": ("format", "base coroutine selection call top:all", ["fmt"]),
 }
 
@@ -83,6 +84,7 @@ NOT_OF_THE_SYSTEM = {"sanitizer/asan_interface.h"}
 THIRD_PARTIES = {
     "boost": r"boost/",
     "cereal": r"cereal/",
+    "dlpack": r"dlpack/",
     "fmt": r"fmt/",
     "openssl": r"openssl/",
     "cuda": r"cuda|cub/|thrust/|nvtx|nccl",
