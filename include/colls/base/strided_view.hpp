@@ -389,3 +389,6 @@ template <detail::mdspan_like View>
 strided_view(const View&) -> strided_view<typename View::element_type>;
 
 }  // namespace colls
+
+template <class T>
+inline constexpr bool std::ranges::enable_borrowed_range<colls::strided_view<T>> = true;

@@ -9,6 +9,7 @@
 #include <colls/call/communicator_core.hpp>
 #include <colls/call/make_reduction.hpp>
 #include <colls/call/pin_algorithm.hpp>
+#include <colls/call/prepared_calls.hpp>
 #include <colls/call/probed_message.hpp>
 #include <colls/call/view_calls.hpp>
 
@@ -94,7 +95,8 @@ class core_owner : public std::unique_ptr<Core> {
 /// The collectives, `send` and `recv` also take strided views and tensors (see `strided_view`).
 template <class Transport>
 class communicator
-    : public detail::view_calls<communicator<Transport>, transport_memory_t<Transport>> {
+    : public detail::view_calls<communicator<Transport>, transport_memory_t<Transport>>,
+      public detail::prepared_calls<communicator<Transport>> {
   using views = detail::view_calls<communicator, transport_memory_t<Transport>>;
 
  public:

@@ -56,9 +56,11 @@ namespace detail {
 
 template <class Data>
 concept data_argument = viewable<Data> || readable_range<Data>;
+template <class Data>
+concept optional_argument = data_argument<Data> || is_none<Data>;
 /// Satisfied by the arguments of a call of which one is viewable. The others may be contiguous.
 template <class... Data>
-concept view_arguments = (viewable<Data> || ...) && ((data_argument<Data> || is_none<Data>) && ...);
+concept view_arguments = (viewable<Data> || ...) && (optional_argument<Data> && ...);
 template <class Op>
 concept view_operation =
     !std::is_same_v<std::remove_cvref_t<Op>, options> && !viewable<Op> && !is_buffer_as_value<Op>;
