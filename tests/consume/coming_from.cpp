@@ -153,6 +153,14 @@ colls::task<> grids(colls::world& world) {
   std::vector<int> halos(graph.sources.size());
   co_await colls::neighbour_all_gather(world, own, halos, graph);
   require(halos == graph.sources, "neighbour_all_gather");
+  int cells[3][2] = {{-1, -1}, {world.rank(), world.rank()}, {-1, -1}};
+  const colls::strided_view field(&cells[0][0], {3, 1}, {2, 1});
+  auto rows = co_await colls::mesh(world, colls::axis("row", 3), colls::axis("column", 1));
+  co_await colls::exchange_halo(rows, field, 1);
+  require(cells[2][0] == below && cells[0][1] == -1, "exchange_halo");
+  const auto border = field.slice(0, 2, 1);
+  co_await world.broadcast(border, 0);
+  require(cells[2][0] == 1 && cells[2][1] == -1, "broadcast of a view");
 }
 
 colls::task<> collectives(colls::world& world) {
@@ -223,6 +231,8 @@ colls::task<> collectives(colls::world& world) {
   co_await world.all_reduce(weighted, colls::pre_multiplied_sum(scale));
   require(weighted[0] == 1.5, "pre_multiplied_sum");
   co_await world.all_reduce(data, colls::plus{}, {.timeout = 5s});
+  auto step = world.prepare_all_reduce(data);
+  co_await step.start();
   int value[] = {world.rank()};
   co_await world.all_reduce(value);
   co_await world.all_reduce(data,
