@@ -580,6 +580,21 @@ TEST_CASE("parts that differ are a mismatch") {
   }
 }
 
+TEST_CASE("pieces that differ in number are a mismatch, although their lengths are equal") {
+  transport_suite::ranks<tcp_world> all(2);
+  std::vector<int> in(64), out(64);
+  const neighbour_graph other[] = {{{1}, {1}}, {{0}, {0}}};
+  std::vector<colls::operation<>> calls;
+  for (int rank = 0; rank < 2; ++rank) {
+    const std::size_t count = rank == 0 ? 32 : 16;  // two pieces, or one
+    const colls::strided_view from(in.data(), {count}, {2});
+    const colls::strided_view to(out.data(), {count}, {2});
+    calls.push_back(colls::neighbour_all_gather(all[rank], from, to, other[rank], {.segment = 64}));
+  }
+  for (auto& call : calls) CHECK(all.outcome(call).code == errc::mismatch);
+  all.expect_spares_work(2);
+}
+
 /// The views of the neighbours' blocks have other layouts than those of this rank.
 template <class World>
 void neighbours_exchange_views(std::size_t length, const colls::options& opts = {}) {

@@ -59,6 +59,36 @@ TEST_CASE("a batch with a wrong argument starts nothing") {
   all.check_good();
 }
 
+TEST_CASE("a batch takes strided views and memory of its communicator") {
+  communicators all(2);
+  std::vector<int> out{1, 0, 2, 0, 3};
+  std::vector<int> in(9, -1);
+  const transfer sends[] = {transfer::send(colls::strided_view(out.data(), {3}, {2}), 1)};
+  const transfer receives[] = {transfer::recv(colls::strided_view(in.data() + 8, {3}, {-4}), 0)};
+  auto sent = all[0].batch(sends);
+  auto received = all[1].batch(receives);
+  all.wait(sent);
+  CHECK(all.wait(received)[0].count == 3);
+  CHECK(in == std::vector<int>{3, -1, -1, -1, 2, -1, -1, -1, 1});
+
+  auto memory = all[0].allocate<int>(4);
+  const auto part = all[0].register_buffer(memory, 1, 2);
+  const transfer own[] = {transfer::send(part, 1)};
+  auto accepted = all[0].batch(own);
+  auto taken = all[1].recv(in, 0);
+  all.wait(taken);
+  all.wait(accepted);
+  auto refused = all[1].batch(own);
+  CHECK(failure_of(all, refused).code == errc::invalid_argument);
+  memory = {};
+  auto late = all[0].batch(std::vector{transfer::send(part, 1)});
+  CHECK(failure_of(all, late).code == errc::invalid_argument);
+  const transfer overlapping[] = {transfer::recv(colls::strided_view(in.data(), {3}, {0}), 0)};
+  auto shared = all[1].batch(overlapping);
+  CHECK(says(failure_of(all, shared), "share memory"));
+  all.check_good();
+}
+
 TEST_CASE("a batch ends when all of it has ended, and fails if a part has failed") {
   communicators all(2);
   std::vector<int> out(5, 9);

@@ -458,6 +458,25 @@ TEST_CASE("messages are sent from views and received into views, and match those
   CHECK(longer.elements()[3] == 0);
 }
 
+TEST_CASE("ranks exchange views, in place too") {
+  communicators all(2);
+  fields<int> out(2, 50, 1);
+  fields<int> in(2, 50, 2);
+  std::vector<colls::operation<colls::received>> calls;
+  for (int rank = 0; rank < 2; ++rank) {
+    calls.push_back(all[rank].send_recv(out.of(rank), 1 - rank, in.of(rank), 1 - rank));
+  }
+  for (auto& call : calls) CHECK(all.wait(call).count == 50);
+  CHECK(in[0].elements() == values<int>(1, 50));
+  CHECK(in[0].gaps_are_untouched());
+  calls.clear();
+  for (int rank = 0; rank < 2; ++rank) {
+    calls.push_back(all[rank].send_recv(in.of(rank), 1 - rank, in.of(rank), 1 - rank));
+  }
+  for (auto& call : calls) all.wait(call);
+  CHECK(in[0].elements() == values<int>(0, 50));
+}
+
 TEST_CASE("views that no call can use are refused on their rank") {
   communicators all(2);
   std::vector<int> data(40);

@@ -142,6 +142,8 @@ class registered_buffer {
     return data_[i];
   }
 
+  /// Returns the communicator that accepts this view, as `usage_error` takes it.
+  const void* owner() const { return owner_; }
   /// Returns the reason why a call on `communicator` cannot use this buffer, or null if it can.
   const char* usage_error(const void* communicator) const {
     if (owner_ != communicator) return detail::registered_elsewhere;

@@ -5,6 +5,8 @@
 // batch: several sends and receives as one operation.
 
 #include <colls/call/communicator_core.hpp>
+#include <colls/call/view_call.hpp>
+#include <colls/call/view_calls.hpp>
 #include <colls/channel/operations.hpp>
 
 #include <span>
@@ -12,31 +14,53 @@
 
 namespace colls {
 
-/// A send or a receive of a batch (see `communicator::batch`). It does not own its data.
+/// A send or a receive of a batch (see `communicator::batch`). It does not own its data, which may be
+/// a strided view or a tensor.
 class transfer {
  public:
   /// Describes a send of `data` to the rank `dest`.
-  template <readable_range Data>
+  template <detail::data_argument Data>
   static transfer send(Data&& data, int dest, int tag = 0) {
-    return {detail::to_any_buffer<host_memory>(std::forward<Data>(data)), dest, tag, true};
+    return transfer(std::forward<Data>(data), dest, tag, true);
   }
   /// Describes a receive of a message from the rank `source` into `data`.
-  template <readable_range Data>
+  template <detail::data_argument Data>
   static transfer recv(Data&& data, peer source, recv_tag tag = 0) {
-    static_assert(writable_range<Data>, "colls: this buffer is const, and the call writes it");
-    return {detail::to_any_buffer<host_memory>(std::forward<Data>(data)), source, tag, false};
+    return transfer(detail::written(std::forward<Data>(data)), source, tag, false);
   }
 
-  const any_buffer& data() const { return data_; }
+  const any_view& data() const { return data_; }
+  /// Returns the reason why a call on `communicator` cannot use the data, or null if it can.
+  const char* usage_error(const void* communicator) const {
+    return problem_ == nullptr && owner_ != nullptr && owner_ != communicator
+               ? detail::registered_elsewhere
+               : problem_;
+  }
   colls::peer peer() const { return peer_; }
   recv_tag tag() const { return tag_; }
   bool is_send() const { return is_send_; }
 
  private:
-  transfer(any_buffer data, colls::peer other, recv_tag tag, bool is_send)
-      : data_(data), peer_(other), tag_(tag), is_send_(is_send) {}
+  template <class Data>
+  transfer(Data&& data, colls::peer other, recv_tag tag, bool is_send)
+      : peer_(other), tag_(tag), is_send_(is_send) {
+    if constexpr (viewable<Data>) {
+      detail::check_lasting_view<Data>();
+      const erased_view erased = view_access<std::remove_cvref_t<Data>>::erase(data);
+      data_ = erased.view;
+      problem_ = erased.problem;
+    } else {
+      if constexpr (detail::is_registered<std::remove_cvref_t<Data>>) {
+        owner_ = data.owner();
+        problem_ = data.usage_error(owner_);
+      }
+      data_ = detail::to_any_buffer<host_memory>(std::forward<Data>(data));
+    }
+  }
 
-  any_buffer data_;
+  any_view data_;
+  const void* owner_ = nullptr;  // of registered memory
+  const char* problem_ = nullptr;
   colls::peer peer_;
   recv_tag tag_;
   bool is_send_;
@@ -67,12 +91,15 @@ operation<std::vector<received>> core<Transport>::batch(std::span<const transfer
   auto* const new_call = make<call<std::vector<received>>>(collective::send_recv);
   checks check(collective::send_recv);
   for (const transfer& each : transfers) {
+    const char* const problem = each.usage_error(this);
+    if (problem != nullptr) check.require(false, "%s", problem);
     if (each.is_send()) {
       send_key(check, each.peer().rank(), each.tag().value());
+      check_readable(check, each.data());
     } else {
       receive_key(check, each.peer(), each.tag());
+      check_writable(check, each.data());
     }
-    check.check_size(each.data());
   }
   if (check.failed()) return refuse(new_call, check.reason());
   // Each transfer is a call of its own, with its own deadline. If the batch is dropped, they decide
@@ -84,10 +111,16 @@ operation<std::vector<received>> core<Transport>::batch(std::span<const transfer
     std::vector<bool> sends;
     for (const transfer& each : transfers) {
       sends.push_back(each.is_send());
+      const any_view& data = each.data();
+      const peer other = each.peer();
+      const recv_tag tag = each.tag();
       if (each.is_send()) {
-        started.sends.push_back(send(each.data(), each.peer().rank(), each.tag().value(), opts));
+        started.sends.push_back(data.is_contiguous()
+                                    ? send(data.contiguous(), other.rank(), tag.value(), opts)
+                                    : send_view(data, other.rank(), tag.value(), opts));
       } else {
-        started.receives.push_back(recv(each.data(), each.peer(), each.tag(), opts));
+        started.receives.push_back(data.is_contiguous() ? recv(data.contiguous(), other, tag, opts)
+                                                        : recv_view(data, other, tag, opts));
       }
     }
     return await_transfers(std::move(started), std::move(sends));

@@ -119,6 +119,7 @@ class communicator
   using views::scatter;
   using views::scatter_v;
   using views::send;
+  using views::send_recv;
 
   /// Makes an empty communicator. Every call on an empty communicator throws, except `close`.
   /// `group` and `split` return an empty communicator to the ranks that they leave out.

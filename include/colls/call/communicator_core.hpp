@@ -120,6 +120,8 @@ class core final : public call_queue {
   operation<> send_view(const any_view& data, int dest, int tag, const options& opts);
   operation<received> recv_view(const any_view& data, peer source, recv_tag tag,
                                 const options& opts);
+  operation<received> send_recv_view(const any_view& outgoing, int dest, const any_view& incoming,
+                                     peer source, int tag, const options& opts);
 
   /// Checks the arguments of a call of unknown lengths, and returns its fingerprint.
   fingerprint check_unknown_lengths(const unknown_lengths_request& call, const options& opts,

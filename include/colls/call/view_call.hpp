@@ -266,6 +266,16 @@ struct view_transfer {
     unpack(data, 0, result.count, packed.data());
     co_return result;
   }
+  static task<received> send_recv(Transport& net, call_base& owner, message_key to, any_view out,
+                                  message_key from, any_view in) {
+    const std::vector<std::byte> sent = packed_bytes(out);
+    std::vector<std::byte> taken(in.size() * in.element_size());
+    auto exchange = body::send_recv(net, owner, to, {sent.data(), sent.size()}, from,
+                                    {taken.data(), taken.size()}, in.element_size());
+    const received result = co_await exchange;
+    unpack(in, 0, result.count, taken.data());
+    co_return result;
+  }
 };
 
 template <class Transport>
@@ -291,6 +301,22 @@ operation<received> core<Transport>::recv_view(const any_view& data, peer source
   if (check.failed()) return refuse(new_call, check.reason());
   return begin_point_to_point(new_call, recorded_tag(tag), opts, [&](call_base& call) {
     return view_transfer<Transport>::recv(net(), call, key, data);
+  });
+}
+
+template <class Transport>
+operation<received> core<Transport>::send_recv_view(const any_view& outgoing, int dest,
+                                                    const any_view& incoming, peer source, int tag,
+                                                    const options& opts) {
+  auto* const new_call = make<call<received>>(collective::send_recv);
+  checks check(collective::send_recv);
+  const message_key to = send_key(check, dest, tag);
+  const message_key from = receive_key(check, source, tag);
+  check_readable(check, outgoing);
+  check_writable(check, incoming);
+  if (check.failed()) return refuse(new_call, check.reason());
+  return begin_point_to_point(new_call, to.sequence, opts, [&](call_base& call) {
+    return view_transfer<Transport>::send_recv(net(), call, to, outgoing, from, incoming);
   });
 }
 

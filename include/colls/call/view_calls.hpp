@@ -103,6 +103,13 @@ constexpr void check_same_element() {
                 "colls: both buffers must have the same element type");
 }
 
+template <class Data>
+constexpr void check_lasting_view() {
+  static_assert(std::is_lvalue_reference_v<Data&&> || !view_owns<Data>(),
+                "colls: the data is a temporary that may be destroyed before the operation ends: "
+                "give it a name");
+}
+
 /// Returns `data`, which a call writes.
 template <class Data>
 Data&& written(Data&& data) {
@@ -122,9 +129,7 @@ erased_view erase_argument(checks& check, const void* owner, Data&& data) {
       "colls: strided views are in host memory, and this communicator moves device memory");
   erased_view result;
   if constexpr (viewable<Data>) {
-    static_assert(std::is_lvalue_reference_v<Data&&> || !view_owns<Data>(),
-                  "colls: the data is a temporary that may be destroyed before the operation ends: "
-                  "give it a name");
+    check_lasting_view<Data>();
     result = view_access<std::remove_cvref_t<Data>>::erase(data);
   } else if constexpr (!is_none<Data>) {
     const any_buffer buffer = to_usable_buffer<host_memory>(owner, std::forward<Data>(data));
@@ -284,11 +289,19 @@ class view_calls {
   operation<received> recv(Data&& data, peer source, recv_tag tag = 0, const options& opts = {}) {
     checks check(collective::recv);
     const erased_view target = erase(check, written(std::forward<Data>(data)));
-    if (check.failed()) {
-      auto* const refused = core().template make<call<received>>(collective::recv);
-      return core().refuse(refused, check.reason());
-    }
+    if (check.failed()) return refuse_message(check, collective::recv);
     return core().recv_view(target.view, source, tag, opts);
+  }
+  /// `in` and `out` may be the same elements.
+  template <class Out, class In>
+    requires view_arguments<Out, In>
+  operation<received> send_recv(Out&& out, int dest, In&& in, peer source, int tag = 0,
+                                const options& opts = {}) {
+    checks check(collective::send_recv);
+    const erased_view outgoing = erase(check, std::forward<Out>(out));
+    const erased_view incoming = erase(check, written(std::forward<In>(in)));
+    if (check.failed()) return refuse_message(check, collective::send_recv);
+    return core().send_recv_view(outgoing.view, dest, incoming.view, source, tag, opts);
   }
 
  private:
@@ -297,6 +310,9 @@ class view_calls {
   auto& core() { return static_cast<Communicator&>(*this).underlying_core(); }
   operation<> refuse(const checks& check, collective coll) {
     return core().refuse(core().make(coll), check.reason());
+  }
+  operation<received> refuse_message(const checks& check, collective coll) {
+    return core().refuse(core().template make<call<received>>(coll), check.reason());
   }
 
   template <class Data>
