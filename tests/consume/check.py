@@ -10,6 +10,10 @@ single         the same with the header that tools/single_header.py makes
 installed      against what `meson install` installed, by pkg-config, find_package and nvcc; files that do
                not fit together have to be refused by the linker
 matrix         against what is installed at -O0, at -O3 and with LTO, as C++20 and 23, and header-only
+debian         against the packages that dpkg-buildpackage makes, started by their colls-run
+conan          as the test of the package that `conan create` makes, with Boost and OpenSSL of the system.
+               Conan comes from the Python index; without it the recipe is only parsed
+vcpkg          only parses the port: vcpkg builds nothing without a network
 
 BUILD_DIR has tools/colls-run. Works in a folder there, so that ccache sees the same paths again.
 
@@ -17,6 +21,7 @@ usage: check.py WAY SOURCE_DIR BUILD_DIR COMPILER...
 """
 
 import filecmp
+import json
 import os
 import pathlib
 import re
@@ -39,8 +44,8 @@ def run(*command, env=None, **more):
     return subprocess.run([str(word) for word in command], check=True, env={**os.environ, **(env or {})}, **more)
 
 
-def output(*command, env=None):
-    return run(*command, env=env, text=True, stdout=subprocess.PIPE).stdout
+def output(*command, **more):
+    return run(*command, text=True, stdout=subprocess.PIPE, **more).stdout
 
 
 class Consumer:
@@ -57,8 +62,17 @@ class Consumer:
         shutil.copytree(PROJECT, made)
         return made
 
-    def start(self, program):
-        said = output(self.build / "tools/colls-run", "-n", "3", program)
+    def copied_source(self, name, *parts):
+        """A copy of parts of colls as they are, whether committed or not."""
+        made = self.folder / name
+        made.mkdir()
+        for part in parts:
+            copy = shutil.copytree if (self.source / part).is_dir() else shutil.copy
+            copy(self.source / part, made / part)
+        return made
+
+    def start(self, program, launcher=None):
+        said = output(launcher or self.build / "tools/colls-run", "-n", "3", program)
         assert said.count("3 ranks agree") == 1, f"the program printed: {said}"
 
     def object(self, file, *flags, made=None):
@@ -66,10 +80,10 @@ class Consumer:
         run(*self.compiler, *flags, "-c", file, "-o", made)
         return made
 
-    def compile(self, folder, *flags, files=FILES, made="main"):
-        objects = [self.object(folder / file, *flags) for file in files]
-        run(*self.compiler, *objects, "-o", folder / made, *flags)
-        self.start(folder / made)
+    def compile(self, folder, *flags, launcher=None):
+        objects = [self.object(folder / file, *flags) for file in FILES]
+        run(*self.compiler, *objects, "-o", folder / "main", *flags)
+        self.start(folder / "main", launcher)
 
     # --- ways
 
@@ -90,12 +104,7 @@ class Consumer:
         self.start(folder / "b/main")
 
     def fetch_content(self):
-        # The files as they are, whether committed or not.
-        repository = self.folder / "repository"
-        for name in ("include", "tools", "CMakeLists.txt"):
-            copy = shutil.copytree if (self.source / name).is_dir() else shutil.copy
-            (repository / name).parent.mkdir(exist_ok=True)
-            copy(self.source / name, repository / name)
+        repository = self.copied_source("repository", "include", "tools", "CMakeLists.txt")
         git = ["git", "-C", repository, "-c", "user.name=colls", "-c", "user.email=colls@localhost"]
         run("git", "init", "-q", "-b", "main", repository)
         run(*git, "add", ".")
@@ -134,6 +143,56 @@ class Consumer:
         self.cmake("finding", f"-DCMAKE_PREFIX_PATH={prefix}", "-DCOLLS_TARGET=colls::header_only")
         self.subproject("colls-header-only")
 
+    # --- packages
+
+    def debian(self):
+        source = self.copied_source("colls", "debian", "include", "tools", "meson.build", "meson_options.txt", "LICENSE")
+        if not shutil.which("dpkg-buildpackage"):
+            return print("skipped: no dpkg-buildpackage, so no Debian package was built")
+        missing = subprocess.run(["dpkg-checkbuilddeps"], cwd=source, text=True, stderr=subprocess.PIPE)
+        if missing.returncode:
+            return print("skipped: no Debian package was built:", missing.stderr.strip())
+        run("dpkg-buildpackage", "-us", "-uc", cwd=source,
+            env={**self.meson_env, "DEB_BUILD_OPTIONS": f"noopt parallel={JOBS}", "DEB_CXXFLAGS_APPEND": "-g0"})
+        root = self.folder / "root"
+        for package in ("libcolls-dev", "colls-tools"):
+            [file] = self.folder.glob(f"{package}_*.deb")
+            run("dpkg-deb", "-x", file, root)
+        colls_run = root / "usr/bin/colls-run"
+        self.compile(self.project("consumer"), "-std=c++20", *self.pkg_config(root / "usr", "colls"),
+                     launcher=colls_run)
+        self.cmake("finding", f"-DCMAKE_PREFIX_PATH={root}/usr")
+
+    def conan(self):
+        conan = self.folder.parent / "conan-venv/bin/conan"  # stays there for the next run
+        try:
+            if not conan.exists():
+                run(sys.executable, "-m", "venv", conan.parents[1])
+                run(conan.parent / "pip", "install", "-q", "--retries", "1", "conan>=2,<3")
+        except subprocess.CalledProcessError as failure:
+            for recipe in (self.source / "conanfile.py", PROJECT / "conanfile.py"):
+                compile(recipe.read_text(), recipe, "exec")
+            return print("skipped: Conan cannot be installed, so its recipe was only parsed:", failure)
+        env = {"CONAN_HOME": str(self.folder / "home"), "CXX": self.compiler[-1],
+               "CMAKE_CXX_COMPILER_LAUNCHER": ";".join(self.compiler[:-1])}
+        run(conan, "profile", "detect", env=env)
+        said = output(conan, "create", self.source, "-s", "build_type=Debug", "-c", f"tools.build:jobs={JOBS}",
+                      "-c", f"tools.cmake.cmake_layout:test_folder={self.folder}/test", env=env)
+        assert said.count("3 ranks agree") == 1, f"conan printed: {said}"
+
+    def vcpkg(self):
+        port = self.source / "tools/vcpkg/colls"
+        manifest = json.loads((port / "vcpkg.json").read_text())
+        assert manifest["name"] == "colls" and manifest["dependencies"], manifest
+        called = ["vcpkg_configure_meson", "vcpkg_install_meson", "vcpkg_fixup_pkgconfig", "vcpkg_install_copyright"]
+        script = self.folder / "port.cmake"
+        script.write_text("".join(f'function({name})\nmessage(NOTICE "{name} ${{ARGN}}")\nendfunction()\n'
+                                  for name in called) + f"include({port}/portfile.cmake)\n")
+        said = output("cmake", "-P", script, stderr=subprocess.STDOUT).splitlines()
+        assert [line.split()[0] for line in said] == called, said
+        assert f"SOURCE_PATH;{self.source};" in said[0] and f"{self.source}/LICENSE" in said[-1], said
+        print("skipped: vcpkg builds nothing without a network, so its port was only parsed")
+
     # --- the installation
 
     def install(self, name, *options):
@@ -152,8 +211,8 @@ class Consumer:
 
     def pkg_config(self, prefix, name):
         [folder] = {file.parent for file in prefix.rglob("*.pc")}
-        env = {"PKG_CONFIG_PATH": str(folder)}
-        return output("pkg-config", "--cflags", "--libs", name, env=env).split()
+        return output("pkg-config", "--cflags", "--libs", f"--define-variable=prefix={prefix}", name,
+                      env={"PKG_CONFIG_PATH": str(folder)}).split()
 
     def refused(self, folder, flags, header_only):
         """Checks that the linker refuses files that do not fit together, and says why."""
@@ -202,7 +261,7 @@ def same_files(left, right):
 
 
 def main():
-    ways = ("subproject", "fetch_content", "copied", "single", "installed", "matrix")
+    ways = ("subproject", "fetch_content", "copied", "single", "installed", "matrix", "debian", "conan", "vcpkg")
     if len(sys.argv) < 5 or sys.argv[1] not in ways:
         sys.exit(__doc__)
     way, compiler = sys.argv[1], sys.argv[4:]
