@@ -13,14 +13,15 @@ FOLDERS = (".", "call", "ddp", "objects")
 PAGES = {
     "communicator": ("Communicators and calls", "Include ``<colls/world.hpp>`` or any header that makes ranks.",
                      "world call/communicator call/call call/arguments call/probed_message call/gathered call/batch "
-                     "base/options base/algorithm_names"),
+                     "call/prepared_calls base/options base/algorithm_names"),
     "starting": ("Starting ranks", "Processes: ``run``, ``join``; ranks of one process: ``inproc``, ``threads``, "
                  "``simulated``.", "run join bootstrap/config bootstrap/launcher_environment bootstrap/fixed_string "
                  "base/clock inproc transport/inproc/inproc_transport threads transport/threads/thread_transport "
                  "simulated transport/simulated/simulated_transport transport/simulated/network_model "
                  "transport/simulated/fault_plan"),
     "data": ("Data", "The buffers and elements that calls take.",
-             "base/buffer base/shared_buffer base/strided_view call/view_calls torch_tensor dlpack base/element_type base/half"),
+             "base/buffer base/shared_buffer base/strided_view call/view_calls torch_tensor dlpack "
+             "base/element_type base/half"),
     "objects": ("Objects", "Include ``<colls/objects.hpp>``.", "objects objects/serializer"),
     "grid": ("Grids and neighbours", "Include ``<colls/grid.hpp>``.", "grid call/neighbours"),
     "operations": ("Operations of reductions", "Include ``<colls/op.hpp>``, or any header that makes ranks.",

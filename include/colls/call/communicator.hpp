@@ -94,10 +94,9 @@ class core_owner : public std::unique_ptr<Core> {
 ///
 /// The collectives, `send` and `recv` also take strided views and tensors (see `strided_view`).
 template <class Transport>
-class communicator
-    : public detail::view_calls<communicator<Transport>, transport_memory_t<Transport>>,
-      public detail::prepared_calls<communicator<Transport>> {
-  using views = detail::view_calls<communicator, transport_memory_t<Transport>>;
+class communicator : public view_calls<communicator<Transport>, transport_memory_t<Transport>>,
+                     public prepared_calls<communicator<Transport>> {
+  using views = view_calls<communicator, transport_memory_t<Transport>>;
 
  public:
   using transport_type = Transport;

@@ -130,90 +130,89 @@ class prepared_call {
   detail::start_guard* guard_ = new detail::start_guard;
 };
 
-namespace detail {
-
 /// The functions of a communicator that prepare its collectives. Each takes the arguments of the
 /// collective and sends nothing.
 template <class Communicator>
 class prepared_calls {
  public:
-  template <data_argument Data>
+  template <detail::data_argument Data>
   auto prepare_all_reduce(Data&& data, const options& opts = {}) {
     return prepare<collective::all_reduce>(opts, lasting<Data>(data));
   }
-  template <data_argument Data, class Second>
+  template <detail::data_argument Data, class Second>
     requires(!std::is_same_v<std::remove_cvref_t<Second>, options>)
   auto prepare_all_reduce(Data&& data, Second&& out_or_op, const options& opts = {}) {
     return prepare<collective::all_reduce>(opts, lasting<Data>(data), lasting<Second>(out_or_op));
   }
-  template <data_argument In, data_argument Out, view_operation Op>
+  template <detail::data_argument In, detail::data_argument Out, detail::view_operation Op>
   auto prepare_all_reduce(In&& in, Out&& out, Op op, const options& opts = {}) {
     return prepare<collective::all_reduce>(opts, lasting<In>(in), lasting<Out>(out), std::move(op));
   }
 
-  template <data_argument Data, view_operation Op = plus>
+  template <detail::data_argument Data, detail::view_operation Op = plus>
   auto prepare_reduce(Data&& data, int root, Op op = {}, const options& opts = {}) {
     return prepare<collective::reduce>(opts, lasting<Data>(data), std::move(root), std::move(op));
   }
-  template <data_argument Data>
+  template <detail::data_argument Data>
   auto prepare_reduce(Data&& data, int root, const options& opts) {
     return prepare_reduce(lasting<Data>(data), root, plus{}, opts);
   }
-  template <data_argument In, optional_argument Out, view_operation Op = plus>
+  template <detail::data_argument In, detail::optional_argument Out,
+            detail::view_operation Op = plus>
   auto prepare_reduce(In&& in, Out&& out, int root, Op op = {}, const options& opts = {}) {
     return prepare<collective::reduce>(opts, lasting<In>(in), lasting<Out>(out), std::move(root),
                                        std::move(op));
   }
-  template <data_argument In, optional_argument Out>
+  template <detail::data_argument In, detail::optional_argument Out>
   auto prepare_reduce(In&& in, Out&& out, int root, const options& opts) {
     return prepare_reduce(lasting<In>(in), lasting<Out>(out), root, plus{}, opts);
   }
 
-  template <data_argument In, data_argument Out, view_operation Op = plus>
+  template <detail::data_argument In, detail::data_argument Out, detail::view_operation Op = plus>
   auto prepare_reduce_scatter(In&& in, Out&& out, Op op = {}, const options& opts = {}) {
     return prepare<collective::reduce_scatter>(opts, lasting<In>(in), lasting<Out>(out),
                                                std::move(op));
   }
-  template <data_argument In, data_argument Out>
+  template <detail::data_argument In, detail::data_argument Out>
   auto prepare_reduce_scatter(In&& in, Out&& out, const options& opts) {
     return prepare_reduce_scatter(lasting<In>(in), lasting<Out>(out), plus{}, opts);
   }
 
-  template <data_argument Data, view_operation Op = plus>
+  template <detail::data_argument Data, detail::view_operation Op = plus>
   auto prepare_scan(Data&& data, Op op = {}, const options& opts = {}) {
     return prepare<collective::scan>(opts, lasting<Data>(data), std::move(op));
   }
-  template <data_argument Data>
+  template <detail::data_argument Data>
   auto prepare_scan(Data&& data, const options& opts) {
     return prepare_scan(lasting<Data>(data), plus{}, opts);
   }
-  template <data_argument Data, view_operation Op = plus>
+  template <detail::data_argument Data, detail::view_operation Op = plus>
   auto prepare_exscan(Data&& data, Op op = {}, const options& opts = {}) {
     return prepare<collective::exscan>(opts, lasting<Data>(data), std::move(op));
   }
-  template <data_argument Data>
+  template <detail::data_argument Data>
   auto prepare_exscan(Data&& data, const options& opts) {
     return prepare_exscan(lasting<Data>(data), plus{}, opts);
   }
 
-  template <data_argument Data>
+  template <detail::data_argument Data>
   auto prepare_broadcast(Data&& data, int root, const options& opts = {}) {
     return prepare<collective::broadcast>(opts, lasting<Data>(data), std::move(root));
   }
   auto prepare_barrier(const options& opts = {}) { return prepare<collective::barrier>(opts); }
-  template <data_argument In, data_argument Out>
+  template <detail::data_argument In, detail::data_argument Out>
   auto prepare_all_gather(In&& in, Out&& out, const options& opts = {}) {
     return prepare<collective::all_gather>(opts, lasting<In>(in), lasting<Out>(out));
   }
-  template <data_argument In, optional_argument Out>
+  template <detail::data_argument In, detail::optional_argument Out>
   auto prepare_gather(In&& in, Out&& out, int root, const options& opts = {}) {
     return prepare<collective::gather>(opts, lasting<In>(in), lasting<Out>(out), std::move(root));
   }
-  template <optional_argument In, data_argument Out>
+  template <detail::optional_argument In, detail::data_argument Out>
   auto prepare_scatter(In&& in, Out&& out, int root, const options& opts = {}) {
     return prepare<collective::scatter>(opts, lasting<In>(in), lasting<Out>(out), std::move(root));
   }
-  template <data_argument In, data_argument Out>
+  template <detail::data_argument In, detail::data_argument Out>
   auto prepare_all_to_all(In&& in, Out&& out, const options& opts = {}) {
     return prepare<collective::all_to_all>(opts, lasting<In>(in), lasting<Out>(out));
   }
@@ -222,18 +221,16 @@ class prepared_calls {
   /// Returns the argument `data`, which must outlive the prepared call if it is a container.
   template <class Data>
   static Data&& lasting(std::remove_reference_t<Data>& data) {
-    static_assert(!is_container<Data> || std::is_lvalue_reference_v<Data>,
+    static_assert(!detail::is_container<Data> || std::is_lvalue_reference_v<Data>,
                   "colls: the data is a temporary that would be destroyed before the call is "
                   "started: give it a name, or pass a std::span");
     return static_cast<Data&&>(data);
   }
   template <collective Coll, class... Args>
   auto prepare(const options& opts, Args&&... args) {
-    return prepared_call<Communicator, Coll, prepared_argument<Args>...>(
+    return prepared_call<Communicator, Coll, detail::prepared_argument<Args>...>(
         static_cast<Communicator&>(*this), opts, std::forward<Args>(args)...);
   }
 };
-
-}  // namespace detail
 
 }  // namespace colls
