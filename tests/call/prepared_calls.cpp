@@ -161,6 +161,7 @@ TEST_CASE("a prepared call that is in flight is not started again") {
   auto step = all[0].prepare_all_reduce(data[0]);
   auto running = step.start();
   auto refused = step.start();
+  REQUIRE(refused.done());
   const colls::failure why = failure_of(all, refused);
   CHECK(why.code == errc::invalid_argument);
   CHECK(says(why, "has not ended"));
