@@ -61,17 +61,16 @@ struct view_access<DLTensor> {
   }
 };
 
-/// Lets calls take a `DLManagedTensor`, or a newer class that contains a `DLTensor` in the same way.
-template <class Managed>
-  requires std::is_same_v<decltype(Managed::dl_tensor), DLTensor>
-struct view_access<Managed> {
+/// Lets calls take a `DLManagedTensor`. Of a `DLManagedTensorVersioned`, pass the member `dl_tensor`.
+template <>
+struct view_access<DLManagedTensor> {
   static constexpr bool owns = true;
 
-  static erased_view erase(const Managed& tensor) {
+  static erased_view erase(const DLManagedTensor& tensor) {
     return view_access<DLTensor>::erase(tensor.dl_tensor);
   }
   template <class Function>
-  static auto with_element(const Managed& tensor, const Function& function) {
+  static auto with_element(const DLManagedTensor& tensor, const Function& function) {
     return view_access<DLTensor>::with_element(tensor.dl_tensor, function);
   }
 };
