@@ -13,6 +13,7 @@
 #if defined(__x86_64__)
 #define COLLS_DETAIL_CRC32C [[gnu::target("sse4.2")]]
 #elif defined(__aarch64__)
+#include <arm_acle.h>
 #include <sys/auxv.h>
 #define COLLS_DETAIL_CRC32C [[gnu::target("+crc")]]
 #endif
@@ -128,14 +129,14 @@ COLLS_DETAIL_CRC32C inline std::uint32_t crc32c_step(std::uint32_t sum, std::uin
 #if defined(__x86_64__)
   return static_cast<std::uint32_t>(__builtin_ia32_crc32di(sum, word));
 #else
-  return __builtin_aarch64_crc32cx(sum, word);
+  return __crc32cd(sum, word);
 #endif
 }
 COLLS_DETAIL_CRC32C inline std::uint32_t crc32c_step(std::uint32_t sum, unsigned char byte) {
 #if defined(__x86_64__)
   return __builtin_ia32_crc32qi(sum, byte);
 #else
-  return __builtin_aarch64_crc32cb(sum, byte);
+  return __crc32cb(sum, byte);
 #endif
 }
 

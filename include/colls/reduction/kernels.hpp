@@ -330,7 +330,7 @@ struct conversion : builtin_op<0> {
 /// instructions for conversions between float16 and float.
 template <isa Set, class T, class Compute, class To>
 inline constexpr bool converts_binary16 =
-    Set != isa::basic && std::same_as<Compute, float> &&
+    exceeds_sse2(Set) && std::same_as<Compute, float> &&
     ((std::same_as<T, float16> && (std::same_as<To, float> || std::same_as<To, float16>)) ||
      (std::same_as<T, float> && std::same_as<To, float16>));
 

@@ -26,6 +26,16 @@ enum class isa : std::uint8_t { basic, avx2, avx512, avx512_vnni, avx512_fp16 };
 #define COLLS_DETAIL_DOT_PRODUCT 0
 #endif
 
+/// Returns whether an instruction set converts between float16 and float and compares 64-bit
+/// integers. SSE2, the basic set of x86-64, does neither. NEON, the basic set of arm64, does both.
+constexpr bool exceeds_sse2(isa set) {
+#if defined(__aarch64__)
+  return set == isa::basic;
+#else
+  return set != isa::basic;
+#endif
+}
+
 /// The widest instruction set for loops that add or multiply elements of type T and compute in
 /// float.
 template <class T>
@@ -183,28 +193,37 @@ struct binary16_sum {
   [[gnu::always_inline]] static void narrow(halves& dest, const floats& source) {
     dest = __builtin_convertvector(source, halves);
   }
-  [[gnu::always_inline]] void begin(const std::byte* source) {
-    halves loaded;
-    std::memcpy(&loaded, source, size);
-    widen(sum, loaded);
-  }
 #else
   using halves = lanes<std::uint16_t, size>;
   [[gnu::always_inline]] static void widen(floats& dest, const halves& source) {
+#if defined(__aarch64__)
+    asm("fcvtl %0.4s, %1.4h" : "=w"(dest) : "w"(source));
+#else
     asm("vcvtph2ps {%1, %0|%0, %1}" : "=v"(dest) : "v"(source));
+#endif
   }
   [[gnu::always_inline]] static void narrow(halves& dest, const floats& source) {
+#if defined(__aarch64__)
+    asm("fcvtn %0.4h, %1.4s" : "=w"(dest) : "w"(source));
+#else
     asm("vcvtps2ph {$0, %1, %0|%0, %1, 0}" : "=v"(dest) : "v"(source));
-  }
-  /// Loads and widens the input with a single instruction. The processor then executes one
-  /// micro-operation fewer than for a load and a separate conversion.
-  [[gnu::always_inline]] void begin(const std::byte* source) {
-    asm("vcvtph2ps {%1, %0|%0, %1}"
-        : "=v"(sum)
-        : "m"(*reinterpret_cast<const std::byte(*)[size]>(source)));
+#endif
   }
 #endif
 
+  [[gnu::always_inline]] void begin(const std::byte* source) {
+#if defined(__x86_64__) && !defined(__clang__)
+    // Loads and widens the input with a single instruction. The processor then executes one
+    // micro-operation fewer than for a load and a separate conversion.
+    asm("vcvtph2ps {%1, %0|%0, %1}"
+        : "=v"(sum)
+        : "m"(*reinterpret_cast<const std::byte(*)[size]>(source)));
+#else
+    halves loaded;
+    std::memcpy(&loaded, source, size);
+    widen(sum, loaded);
+#endif
+  }
   template <class Op>
   [[gnu::always_inline]] void add(const std::byte* source) {
     binary16_sum more;
@@ -373,10 +392,10 @@ constexpr bool fits_registers() {
   if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, long double> || !number<T>) {
     return false;
   } else if constexpr (is_extreme<Op>) {
-    return std::is_same_v<T, Compute> && (sizeof(T) < 8 || Set != isa::basic);
+    return std::is_same_v<T, Compute> && (sizeof(T) < 8 || exceeds_sse2(Set));
   } else if constexpr (half_type<T>) {
     return std::is_same_v<Compute, float> && is_arithmetic<Op> &&
-           (std::is_same_v<T, bfloat16> || Set != isa::basic);
+           (std::is_same_v<T, bfloat16> || exceeds_sse2(Set));
   } else {
     return std::is_same_v<T, Compute> && (is_arithmetic<Op> || is_of_bits<Op>);
   }
