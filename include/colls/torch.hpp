@@ -177,7 +177,10 @@ class ready_hooks {
     std::size_t parameter_;
   };
 
-  std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, std::uintptr_t>> all_;
+  // The pointer's class depends on libtorch's version.
+  using node_pointer =
+      decltype(torch::autograd::impl::grad_accumulator(std::declval<const torch::Tensor&>()));
+  std::vector<std::pair<node_pointer, std::uintptr_t>> all_;
 };
 
 /// An object that tells a listener whether a backward pass has completed or was aborted. A callback
