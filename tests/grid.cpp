@@ -6,6 +6,7 @@
 #include <colls/simulated.hpp>
 #include <colls/world.hpp>
 
+#include "support/communicators.hpp"
 #include "support/driven_threads.hpp"
 #include "support/inproc_ranks.hpp"
 #include "support/tcp_world.hpp"
@@ -639,6 +640,23 @@ TEST_CASE("neighbours exchange views") {
     neighbours_exchange_views<inproc_ranks>(length, {.segment = 64});
   }
   neighbours_exchange_views<tcp_world>(100'000);
+}
+
+TEST_CASE("very many edges between two ranks exchange views") {
+  communicators all(2);
+  constexpr std::size_t edges = 40'000;
+  std::vector<int> in(2), out[2] = {std::vector<int>(2 * edges), std::vector<int>(2 * edges)};
+  std::vector<colls::operation<>> calls;
+  in[0] = 7;
+  const neighbour_graph graphs[] = {{std::vector<int>(edges, 1), std::vector<int>(edges, 1)},
+                                    {std::vector<int>(edges, 0), std::vector<int>(edges, 0)}};
+  const colls::strided_view from(in.data(), {1}, {2});
+  for (int rank = 0; rank < 2; ++rank) {
+    const colls::strided_view to(out[rank].data(), {edges}, {2});
+    calls.push_back(colls::neighbour_all_gather(all[rank], from, to, graphs[rank]));
+  }
+  for (auto& call : calls) all.wait(call);
+  CHECK(out[1][2 * edges - 2] == 7);
 }
 
 }  // namespace

@@ -100,8 +100,9 @@ class process_mesh {
   /// Returns the communicator of the ranks that differ from this rank in the coordinate of the axis
   /// `name` alone. A rank's number there is that coordinate.
   communicator<Transport>& along(std::string_view name) { return lines_[index_of(name)]; }
-  /// Returns the communicator along the axis with the number `axis`, counted from 0.
-  communicator<Transport>& along(int axis) { return lines_.at(static_cast<std::size_t>(axis)); }
+  /// Returns the communicator along the axis with the number `axis`, which is counted from 0 and
+  /// must be less than `dimensions()`.
+  communicator<Transport>& along(int axis) { return lines_[static_cast<std::size_t>(axis)]; }
   /// Returns the number of axes.
   int dimensions() const { return static_cast<int>(axes_.size()); }
   /// Returns the coordinate of this rank on the axis `name`, counted from 0.
@@ -186,24 +187,16 @@ operation<> exchange_halo_along(communicator<Transport>& line, const strided_vie
                                 int dimension, std::size_t width, const options& opts) {
   constexpr collective coll = collective::all_to_all;
   core<Transport>& owner = line.underlying_core();
-  checks check(coll);
-  check_writable(check, field.erased())
-      .require(opts.algorithm == algorithm::automatic,
-               "an exchange of halos has no algorithm to choose");
   const std::size_t length = field.extent(dimension);
-  check.require(line.size() == 1 || length / 3 >= width,
-                "dimension %d of the field has %zu elements, fewer than 3 times the width %zu",
-                dimension, length, width);
-  if (check.failed()) return owner.refuse(owner.make(coll), check.reason());
   const auto slab = [&](std::size_t first) {
     return view_range(field.slice(dimension, first, width).erased());
   };
   std::vector<view_exchange> pairs;
   const int before = line.rank() - 1;
   const int after = line.rank() + 1;
-  if (before >= 0) pairs.push_back({before, slab(width), before, slab(0)});
+  if (before >= 0) pairs.push_back({before, true, slab(width), true, slab(0)});
   if (after < line.size()) {
-    pairs.push_back({after, slab(length - 2 * width), after, slab(length - width)});
+    pairs.push_back({after, true, slab(length - 2 * width), true, slab(length - width)});
   }
   const std::size_t count = line.size() == 1 ? 0 : slab(0).count;
   fingerprint agreed = fingerprint_of(coll, type_id<T>(), sizeof(T), count, -1, opts);
@@ -214,12 +207,22 @@ operation<> exchange_halo_along(communicator<Transport>& line, const strided_vie
 template <class Transport, class T>
 task<> exchange_halo_of(process_mesh<Transport>& mesh, strided_view<T> field, std::size_t width,
                         options opts) {
-  if (field.dimensions() != mesh.dimensions()) {
-    failure reason(errc::invalid_argument);
-    reason.operation = collective::all_to_all;
+  checks check(collective::all_to_all);
+  check_writable(check, field.erased())
+      .require(opts.algorithm == algorithm::automatic,
+               "an exchange of halos has no algorithm to choose")
+      .require(field.dimensions() == mesh.dimensions(),
+               "the field has %d dimensions, the grid %d axes", field.dimensions(),
+               mesh.dimensions());
+  for (int i = 0; i < mesh.dimensions() && !check.failed(); ++i) {
+    check.require(mesh.along(i).size() == 1 || field.extent(i) / 3 >= width,
+                  "dimension %d of the field has %zu elements, fewer than 3 times the width %zu", i,
+                  field.extent(i), width);
+  }
+  if (check.failed()) {
+    failure reason = check.reason();
     reason.observer = mesh.along(0).underlying_core().matching().rank();
-    throw error(reason.set_detail("the field has %d dimensions, the grid %d axes",
-                                  field.dimensions(), mesh.dimensions()));
+    throw error(reason);
   }
   for (int i = 0; i < mesh.dimensions(); ++i) {
     co_await exchange_halo_along(mesh.along(i), field, i, width, opts);

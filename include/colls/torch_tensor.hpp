@@ -55,7 +55,9 @@ struct view_access<at::Tensor> {
     if (!tensor.device().is_cpu()) return {{}, 0, detail::not_in_host_memory};
     if (tensor.layout() != at::kStrided) return {{}, 0, "a tensor is sparse, or has no strides"};
     if (tensor.is_conj() || tensor.is_neg()) {
-      return {{}, 0, "a tensor is conjugated or negated lazily: pass tensor.resolve_conj()"};
+      return {{},
+              0,
+              "a tensor is conjugated or negated lazily: pass tensor.resolve_conj().resolve_neg()"};
     }
     return detail::tensor_view(tensor.data_ptr(), detail::type_of(tensor), tensor.dim(),
                                tensor.sizes().data(), tensor.strides().data());

@@ -488,6 +488,7 @@ TEST_CASE("views that no call can use are refused on their rank") {
   const strided_view too_deep(data.data(), {1, 1, 1, 1, 1, 1, 1, 1, 1},
                               {1, 1, 1, 1, 1, 1, 1, 1, 1});
   const auto refused = [&](colls::operation<> call, const char* words) {
+    REQUIRE(call.done());
     const colls::failure why = failure_of(all, call);
     CHECK(why.code == errc::invalid_argument);
     CAPTURE(std::string(why.detail));
@@ -499,6 +500,19 @@ TEST_CASE("views that no call can use are refused on their rank") {
   refused(comm.all_gather(good, overlapping), "share memory");
   refused(comm.all_to_all(wide, overlapping), "share memory");
   refused(comm.all_reduce(endless), "than memory can hold");
+  const double x = 0;
+  const strided_view<const double> repeated(&x, {std::size_t{1} << 61}, {0});
+  refused(comm.send(repeated, 1), "than memory can hold");
+  refused(comm.gather(repeated, colls::none, 1), "than memory can hold");
+  const strided_view<const char> long_block(reinterpret_cast<const char*>(&x), {PTRDIFF_MAX}, {0});
+  refused(comm.gather(long_block, colls::none, 1), "");
+  refused(comm.all_reduce(strided_view<int>(nullptr, {4}, {2})), "no memory");
+  refused(comm.send(strided_view<int>(nullptr, {4}, {2}), 1), "no memory");
+  const strided_view shifted(out.data() + 2, {20}, {2});
+  refused(comm.all_reduce(wide, shifted), "overlap in part");
+  refused(comm.all_to_all(wide, shifted), "overlap in part");
+  refused(comm.all_gather(shifted.slice(0, 0, 10), wide), "overlap in part");
+  refused(comm.reduce_scatter(wide, wide.slice(0, 3, 10)), "overlap in part");
   refused(comm.send(endless, 1), "than memory can hold");
   refused(comm.broadcast(too_deep, 0), "8 dimensions");
   refused(comm.broadcast(good.slice(0, 9, 2), 0), "8 dimensions");
@@ -518,6 +532,12 @@ TEST_CASE("views that no call can use are refused on their rank") {
   refused(comm.send(good, 2), "rank 2");
   refused(comm.send(good, 1, -1), "tag -1");
   all.check_good();
+  // Two columns of one matrix do not overlap, and a block may be its own place in the result.
+  const strided_view next(out.data() + 1, {20}, {2});
+  all.all([&](auto& each) { return each.all_reduce(wide, next); });
+  all.all([&](auto& each) {
+    return each.all_gather(wide.slice(0, each.rank() == 0 ? 0 : 10, 10), wide);
+  });
   // A view that is only read may have elements that share memory.
   std::vector<int> sums[2] = {std::vector<int>(20), std::vector<int>(20)};
   all.all([&](auto& each) {
@@ -630,6 +650,17 @@ TEST_CASE("what moves 64 MiB takes a few pieces of memory") {
   });
   CHECK(extra >= index(size) * count);
   CHECK(extra <= index(size) * count + allowed);
+}
+
+TEST_CASE("a rank without memory for a message of views ends the communicator") {
+  communicators all(2);
+  const char x = 0;
+  std::vector<char> in(10);
+  auto waits = all[1].recv(in, 0);
+  auto send = all[0].send(strided_view(&x, {std::size_t{1} << 46}, {0}), 1);
+  CHECK(failure_of(all, send).code == errc::not_enough_memory);
+  REQUIRE(all[1].failed() != nullptr);
+  CHECK(failure_of(all, waits).code == errc::not_enough_memory);
 }
 
 TEST_CASE("a rank without memory for a call of views ends it on all ranks") {

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <initializer_list>
 #include <utility>
@@ -62,11 +63,29 @@ class any_view {
   }
   /// Returns the elements of a contiguous view as a buffer.
   any_buffer contiguous() const { return {data_, count_, element_size_}; }
-  /// Returns whether both views have the same elements in the same order.
-  bool is_same(const any_view& other) const {
-    return data_ == other.data_ && dimensions_ == other.dimensions_ &&
-           std::equal(extents_, extents_ + dimensions_, other.extents_) &&
-           std::equal(strides_, strides_ + dimensions_, other.strides_);
+  bool has_memory() const { return data_ != nullptr || count_ == 0; }
+  /// Returns the address of an element.
+  std::byte* address(std::size_t element) const {
+    std::byte* result = data_;
+    for_each_row(element, 1, [&](std::byte* row, std::size_t, std::ptrdiff_t) { result = row; });
+    return result;
+  }
+  /// Returns whether the strides of both views are equal and show that they share memory. Views with
+  /// different strides may share memory, too.
+  bool shares_elements(const any_view& other) const {
+    if (!may_overlap(other) || dimensions_ != other.dimensions_ ||
+        !std::equal(strides_, strides_ + dimensions_, other.strides_)) {
+      return false;
+    }
+    int order[max_dimensions];  // the longest distance first
+    for (int i = 0; i < dimensions_; ++i) {
+      int place = i;
+      for (; place > 0 && std::abs(strides_[order[place - 1]]) < std::abs(strides_[i]); --place) {
+        order[place] = order[place - 1];
+      }
+      order[place] = i;
+    }
+    return shares_elements(other, other.data_ - data_, order, 0);
   }
   /// Returns whether the memory between the first and the last byte of the view contains bytes of
   /// the memory between those of `other`.
@@ -106,6 +125,23 @@ class any_view {
  private:
   std::ptrdiff_t offset(int dimension, std::size_t index) const {
     return strides_[dimension] * static_cast<std::ptrdiff_t>(index);
+  }
+
+  // Whether an element of `other` is at the distance `rest` from one of this view, apart from
+  // differences of indices of the dimensions `order[depth]` and following.
+  bool shares_elements(const any_view& other, std::ptrdiff_t rest, const int* order,
+                       int depth) const {
+    const auto size = static_cast<std::ptrdiff_t>(element_size_);
+    if (depth == dimensions_) return rest > -size && rest < size;
+    const int i = order[depth];
+    const auto own = static_cast<std::ptrdiff_t>(extents_[i]);
+    const auto others = static_cast<std::ptrdiff_t>(other.extents_[i]);
+    const std::ptrdiff_t nearest = strides_[i] != 0 ? rest / strides_[i] : 0;
+    for (std::ptrdiff_t k = nearest - 1; k <= nearest + 1; ++k) {
+      if (k <= -others || k >= own) continue;
+      if (shares_elements(other, rest - k * strides_[i], order, depth + 1)) return true;
+    }
+    return false;
   }
 
   // Leaves out dimensions with one index, and merges two where the rows of the inner one follow
@@ -169,7 +205,9 @@ class any_view {
                    __builtin_add_overflow(side, length, &side);
       sorted[i] = {distance, last};
     }
-    overflows |= below > begin || __builtin_add_overflow(above, element_size_, &above) ||
+    std::size_t packed = 0;
+    overflows |= __builtin_mul_overflow(count_, element_size_, &packed) || packed > PTRDIFF_MAX ||
+                 below > begin || __builtin_add_overflow(above, element_size_, &above) ||
                  above > UINTPTR_MAX - begin || above > PTRDIFF_MAX;
     if (overflows) {
       problem_ = "a strided view has more elements than memory can hold";

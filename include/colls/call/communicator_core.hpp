@@ -219,6 +219,8 @@ class core final : public call_queue {
   /// Makes `check` fail unless `own` is this rank's share and `all`, if not null, the shares of all
   /// ranks.
   void check_blocks(checks& check, const any_view* all, const any_view& own, const offsets& shares);
+  /// Returns the number of the first element of this rank's block among those of all ranks.
+  std::size_t first_of_own_block(const any_view& own, const offsets& shares) const;
   /// Returns the cache entry for a call with the fingerprint `requested`. The entry contains the
   /// algorithm of the call. If the cache has no such entry, chooses an algorithm and adds an entry.
   /// If the call must be refused, makes `check` fail and returns null. `launch` calls this function

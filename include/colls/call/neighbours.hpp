@@ -12,6 +12,7 @@
 #include <colls/coroutine/when_all.hpp>
 
 #include <algorithm>
+#include <climits>
 #include <vector>
 
 namespace colls {
@@ -64,34 +65,42 @@ task<> exchange_with_neighbours(Channel net, any_buffer in, any_buffer out, std:
                     each_of(0, static_cast<int>(origins.size()), recv));
 }
 
-/// Returns the exchanges of the same call on views. What this rank sends to itself is one exchange.
+/// Returns the exchanges of the same call on views, ordered by peer. What is sent to a peer first is
+/// exchanged with what is received from it first.
 inline std::vector<view_exchange> exchanges_of(const any_view& in, const any_view& out,
                                                std::size_t count, bool sends_blocks,
-                                               const neighbour_graph& graph, int rank) {
-  std::vector<view_exchange> sends;
-  std::vector<view_exchange> receives;
-  const auto turn_of = [](const std::vector<int>& list, std::size_t i) {
-    return static_cast<int>(std::count(list.begin(), list.begin() + static_cast<int>(i), list[i]));
+                                               const neighbour_graph& graph) {
+  struct edge {
+    int peer;
+    std::size_t block;
   };
-  for (std::size_t i = 0; i < graph.destinations.size(); ++i) {
-    const view_range block(in, sends_blocks ? i * count : 0, count);
-    const int turn = turn_of(graph.destinations, i);
-    sends.push_back({graph.destinations[i], block, -1, {}, turn});
+  const auto by_peer = [](const std::vector<int>& list) {
+    std::vector<edge> edges;
+    for (std::size_t i = 0; i < list.size(); ++i) edges.push_back({list[i], i});
+    std::stable_sort(edges.begin(), edges.end(),
+                     [](const edge& a, const edge& b) { return a.peer < b.peer; });
+    edges.push_back({INT_MAX, 0});
+    return edges;
+  };
+  const std::vector<edge> sends = by_peer(graph.destinations);
+  const std::vector<edge> receives = by_peer(graph.sources);
+  std::vector<view_exchange> pairs;
+  auto send = sends.begin();
+  auto receive = receives.begin();
+  while (true) {
+    const int peer = std::min(send->peer, receive->peer);
+    if (peer == INT_MAX) return pairs;
+    view_exchange pair{peer, send->peer == peer, {}, receive->peer == peer, {}};
+    if (pair.sends) {
+      pair.out = view_range(in, sends_blocks ? send->block * count : 0, count);
+      ++send;
+    }
+    if (pair.receives) {
+      pair.in = view_range(out, receive->block * count, count);
+      ++receive;
+    }
+    pairs.push_back(pair);
   }
-  for (std::size_t i = 0; i < graph.sources.size(); ++i) {
-    const view_range block(out, i * count, count);
-    const int turn = turn_of(graph.sources, i);
-    receives.push_back({-1, {}, graph.sources[i], block, turn});
-    if (graph.sources[i] != rank) continue;
-    const auto own = std::find_if(sends.begin(), sends.end(), [&](const view_exchange& each) {
-      return each.to == rank && each.turn == turn;
-    });
-    receives.back().to = rank;
-    receives.back().out = own->out;
-    sends.erase(own);
-  }
-  sends.insert(sends.end(), receives.begin(), receives.end());
-  return sends;
 }
 
 template <class Transport>
@@ -119,7 +128,7 @@ operation<> core<Transport>::exchange_with_neighbours(collective coll, std::uint
                "in has %zu elements, no multiple of %zu destinations", in.size(), destinations)
       .require(fits, "out has %zu elements, and needs %zu for each of %zu sources", out.size(),
                count, sources)
-      .require(in_pieces || !in.may_overlap(out), "in and out overlap");
+      .require(in_pieces ? !in.shares_elements(out) : !in.may_overlap(out), "in and out overlap");
   const auto own_edges = [&](const std::vector<int>& list) {
     return std::count(list.begin(), list.end(), state().rank());
   };
@@ -134,8 +143,9 @@ operation<> core<Transport>::exchange_with_neighbours(collective coll, std::uint
   fingerprint agreed = fingerprint_of(coll, type, in.element_size(), 0, -1, {});
   agreed.shape = with_name(0, "neighbours");
   if (in_pieces) {
-    return exchange_views(of_views(agreed),
-                          exchanges_of(in, out, count, sends_blocks, graph, state().rank()), opts);
+    agreed.segment = opts.segment;
+    return exchange_views(of_views(agreed), exchanges_of(in, out, count, sends_blocks, graph),
+                          opts);
   }
   return begin<call<void>>(cached_call(agreed), opts, 0, [&](call<void>& new_call) {
     (void)(new_call.body = detail::exchange_with_neighbours(

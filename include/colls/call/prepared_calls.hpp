@@ -109,6 +109,7 @@ class prepared_call {
   /// fails with `errc::invalid_argument`.
   operation<> start() {
     auto& core = comm_->underlying_core();
+    core.check_thread();
     if (guard_ == nullptr || guard_->is_in_flight()) {
       failure reason(errc::invalid_argument, guard_ == nullptr
                                                  ? "the prepared call was moved"

@@ -47,7 +47,8 @@ inline erased_view tensor_view(void* data, tensor_type type, std::int64_t dimens
     layout.extents[i] = static_cast<std::size_t>(extents[i]);
     layout.strides[i] = stride;
   }
-  if (overflows) return {{}, 0, "a tensor has more elements than memory can hold"};
+  const bool is_empty = std::find(extents, extents + dimensions, 0) != extents + dimensions;
+  if (overflows && !is_empty) return {{}, 0, "a tensor has more elements than memory can hold"};
   return {any_view(data, type.size, layout), type.id(), nullptr};
 }
 

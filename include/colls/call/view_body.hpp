@@ -33,14 +33,14 @@ struct view_range {
   }
 };
 
-/// What a rank sends to the rank `to` and receives from the rank `from`; -1 stands for no rank. The
-/// same pieces of `out` and `in` may be the same elements.
+/// What a rank sends to the rank `peer` and receives from it. The same pieces of `out` and `in` may
+/// be the same elements.
 struct view_exchange {
-  int to = -1;
+  int peer;
+  bool sends;
   view_range out;
-  int from = -1;
+  bool receives;
   view_range in;
-  int turn = 0;  // the number of the exchange among those with the same rank
 };
 
 /// The length in bytes of a piece if the call pins no segment size, and the number of pieces that
@@ -284,20 +284,20 @@ struct view_body {
       const std::size_t in_size = incoming.count * incoming.view.element_size();
       const auto sent = lane.scratch_bytes(out_size + trailer);
       const auto taken = lane.scratch_bytes(in_size + trailer);
-      const bool sends = pair.to >= 0 && sent.all().size != 0;
-      const bool receives = pair.from >= 0 && taken.all().size != 0;
+      const bool sends = pair.sends && sent.all().size != 0;
+      const bool receives = pair.receives && taken.all().size != 0;
       if (!lane.is_phantom()) {
         pack(outgoing.view, outgoing.first, outgoing.count, sent.data());
         std::memcpy(sent.data() + out_size, &total, trailer);
       }
-      if (pair.to == lane.rank() && pair.from == lane.rank()) {
+      if (pair.peer == lane.rank()) {
         lane.copy(taken.all(), sent.all());
       } else if (sends && receives) {
-        co_await when_all(lane.send(pair.to, sent.all()), lane.recv(pair.from, taken.all()));
+        co_await when_all(lane.send(pair.peer, sent.all()), lane.recv(pair.peer, taken.all()));
       } else if (sends) {
-        co_await lane.send(pair.to, sent.all());
+        co_await lane.send(pair.peer, sent.all());
       } else if (receives) {
-        co_await lane.recv(pair.from, taken.all());
+        co_await lane.recv(pair.peer, taken.all());
       }
       if (!receives || lane.is_phantom()) co_return;
       if (trailer != 0) {
@@ -311,19 +311,28 @@ struct view_body {
   static void check_total(const Channel& net, const view_exchange& pair, std::uint64_t total) {
     if (total == pair.in.count) return;
     failure reason(errc::mismatch);
-    reason.culprit = net.world_rank(pair.from);
+    reason.culprit = net.world_rank(pair.peer);
     throw error(reason.set_detail("rank %d sends %llu elements, and this rank receives %zu",
-                                  pair.from, static_cast<unsigned long long>(total),
+                                  pair.peer, static_cast<unsigned long long>(total),
                                   pair.in.count));
   }
 
-  /// Makes all exchanges of `pairs` at the same time.
+  /// Makes the exchanges of `pairs`, which are ordered by peer: those with one peer one after the
+  /// other, with different peers at the same time.
   static task<> exchange(Channel net, std::vector<view_exchange> pairs, std::size_t most) {
+    std::vector<std::span<const view_exchange>> peers;
+    for (std::size_t i = 0; i < pairs.size(); ++i) {
+      if (i == 0 || pairs[i].peer != pairs[i - 1].peer) peers.push_back({&pairs[i], 0});
+      peers.back() = {peers.back().data(), peers.back().size() + 1};
+    }
     const auto start = [&](int i) {
-      const view_exchange& pair = pairs[static_cast<std::size_t>(i)];
-      return net.concurrent(swap(net.lane(pair.turn * view_lanes_per_peer), pair, most));
+      return net.concurrent(exchange_with_peer(net, peers[static_cast<std::size_t>(i)], most));
     };
-    co_await each_of(0, static_cast<int>(pairs.size()), start);
+    co_await each_of(0, static_cast<int>(peers.size()), start);
+  }
+  static task<> exchange_with_peer(Channel net, std::span<const view_exchange> pairs,
+                                   std::size_t most) {
+    for (const view_exchange& pair : pairs) co_await swap(net, pair, most);
   }
 };
 

@@ -16,15 +16,26 @@ namespace colls::detail {
 /// Makes `check` fail if no call can read `view`.
 inline checks& check_readable(checks& check, const any_view& view) {
   if (view.problem() != nullptr) return check.require(false, "%s", view.problem());
-  return view.is_contiguous() ? check.check_size(view.contiguous()) : check;
+  if (view.is_contiguous()) return check.check_size(view.contiguous());
+  return check.require(view.has_memory(), "a view has elements, and no memory");
 }
 /// Makes `check` fail if no call can write `view`.
 inline checks& check_writable(checks& check, const any_view& view) {
   return check_readable(check, view)
-      .require(!view.overlaps_itself(), "two elements of a view that is written share memory");
+      .require(!view.overlaps_itself(), "two elements of a view that is written may share memory");
 }
 inline void check_equal_size(checks& check, const any_view& in, const any_view& out) {
   check.require(in.size() == out.size(), "in has %zu elements, out has %zu", in.size(), out.size());
+}
+
+/// Makes `check` fail if `in` and the elements of `out` from `first` on share memory, unless they
+/// are the same elements.
+inline void check_overlap(checks& check, const any_view& in, const any_view& out,
+                          std::size_t first = 0) {
+  if (check.failed() || in.size() == 0 || !in.shares_elements(out)) return;
+  const bool is_same = in.size() <= out.size() - first && in.address(0) == out.address(first) &&
+                       in.address(in.size() - 1) == out.address(first + in.size() - 1);
+  check.require(is_same, "in and out overlap in part");
 }
 
 /// Returns the fingerprint of a call that moves views. Views move in pieces, so it differs from the
@@ -39,13 +50,23 @@ void core<Transport>::check_blocks(checks& check, const any_view* all, const any
                                    const offsets& shares) {
   const int size = state().size();
   const partition parts = partition_of(shares, own.size(), size);
-  check.require(own.size() == parts.count(state().rank()),
-                "the buffer has %zu elements, this rank's share is %zu", own.size(),
-                parts.count(state().rank()));
-  if (all == nullptr) return;
+  std::size_t total = 0;
+  check
+      .require(own.size() == parts.count(state().rank()),
+               "the buffer has %zu elements, this rank's share is %zu", own.size(),
+               parts.count(state().rank()))
+      .require(!shares.empty() || (!__builtin_mul_overflow(own.size(), size, &total) &&
+                                   total <= PTRDIFF_MAX / own.element_size()),
+               "the shares of %d ranks are more elements than memory can hold", size);
+  if (all == nullptr || check.failed()) return;
   check.require(all->size() == parts.offset(size),
                 "the buffer of all blocks has %zu elements, the shares of %d ranks are %zu",
                 all->size(), size, parts.offset(size));
+}
+
+template <class Transport>
+std::size_t core<Transport>::first_of_own_block(const any_view& own, const offsets& shares) const {
+  return partition_of(shares, own.size(), state().size()).offset(state().rank());
 }
 
 template <class Transport>
@@ -82,6 +103,7 @@ operation<> core<Transport>::reduce_view_to_all(const reduction& op, const any_v
   check_readable(check, in);
   check_writable(check, out);
   check_equal_size(check, in, out);
+  check_overlap(check, in, out);
   const fingerprint requested = fingerprint_of(Coll, op, in.size(), -1, opts);
   const selection_query query = query_of(Coll, in.size(), state().size(), op, opts);
   const auto body = [&](call<void>& new_call, const channel& net, const auto& chosen) {
@@ -108,6 +130,7 @@ operation<> core<Transport>::reduce_view(const reduction& op, const any_view& in
   if (is_root) {
     check_writable(check, out);
     check_equal_size(check, in, out);
+    check_overlap(check, in, out);
   }
   const fingerprint requested = fingerprint_of(collective::reduce, op, in.size(), root, opts);
   const selection_query query = query_of(collective::reduce, in.size(), state().size(), op, opts);
@@ -133,6 +156,7 @@ operation<> core<Transport>::reduce_scatter_view(const reduction& op, const any_
   check_readable(check, in);
   check_writable(check, out);
   if (!check.failed()) check_blocks(check, &in, out, shares);
+  if (!check.failed()) check_overlap(check, out, in, first_of_own_block(out, shares));
   const fingerprint requested =
       with_shape(fingerprint_of(collective::reduce_scatter, op, in.size(), -1, opts), shares);
   const selection_query query = query_of(collective::reduce_scatter, in.size(), size, op, opts);
@@ -164,6 +188,9 @@ operation<> core<Transport>::move_view(std::uint32_t type, const any_view& own, 
   if (has_all)
     Coll == collective::scatter ? check_readable(check, all) : check_writable(check, all);
   if (!check.failed() && !broadcasts) check_blocks(check, has_all ? &all : nullptr, own, shares);
+  if (!check.failed() && has_all) {
+    check_overlap(check, own, all, first_of_own_block(own, shares));
+  }
   const std::size_t total = broadcasts       ? own.size()
                             : shares.empty() ? own.size() * static_cast<std::size_t>(size)
                                              : shares.back();
@@ -213,9 +240,10 @@ operation<> core<Transport>::all_to_all_view(std::uint32_t type, const any_view&
         .require(sends[me + 1] - sends[me] == receives[me + 1] - receives[me],
                  "this rank sends %zu elements to itself and receives %zu",
                  sends[me + 1] - sends[me], receives[me + 1] - receives[me])
-        .require(sends == receives || !in.may_overlap(out),
+        .require(sends == receives || in.size() == 0 || in.address(0) != out.address(0),
                  "in place, both lists of counts are equal");
   }
+  check_overlap(check, in, out);
   if (check.failed()) return refuse(make(coll), check.reason());
   const std::size_t count = equal_blocks ? in.size() : 0;
   fingerprint agreed = fingerprint_of(coll, type, in.element_size(), count, -1, opts);
@@ -226,7 +254,7 @@ operation<> core<Transport>::all_to_all_view(std::uint32_t type, const any_view&
   for (int rank = 0; rank < size; ++rank) {
     const view_range outgoing(in, in_parts.offset(rank), in_parts.count(rank));
     const view_range incoming(out, out_parts.offset(rank), out_parts.count(rank));
-    pairs.push_back({rank, outgoing, rank, incoming});
+    pairs.push_back({rank, true, outgoing, true, incoming});
   }
   return exchange_views(of_views(agreed), std::move(pairs), opts);
 }
@@ -234,8 +262,14 @@ operation<> core<Transport>::all_to_all_view(std::uint32_t type, const any_view&
 template <class Transport>
 operation<> core<Transport>::exchange_views(const fingerprint& agreed,
                                             std::vector<view_exchange> pairs, const options& opts) {
+  const std::size_t most = piece_elements(opts.segment, agreed.element_size);
+  for (const view_exchange& pair : pairs) {
+    if (std::max(pair.out.count, pair.in.count) / most < INT_MAX) continue;
+    checks check(agreed.operation);
+    check.require(false, "the segments are too short: there are more than %d", INT_MAX);
+    return refuse(make(agreed.operation), check.reason());
+  }
   return begin<call<void>>(cached_call(agreed), opts, 0, [&](call<void>& new_call) {
-    const std::size_t most = piece_elements(opts.segment, agreed.element_size);
     (void)(new_call.body = view_body<basic_channel<Transport>>::exchange({*net_, new_call},
                                                                          std::move(pairs), most));
   });
@@ -243,37 +277,63 @@ operation<> core<Transport>::exchange_views(const fingerprint& agreed,
 
 // ---- point to point
 
-inline std::vector<std::byte> packed_bytes(const any_view& view) {
-  std::vector<std::byte> packed(view.size() * view.element_size());
-  pack(view, 0, view.size(), packed.data());
-  return packed;
-}
+/// The packed elements of a message. If there is no memory for them, the communicator is revoked,
+/// since the peer waits for the message.
+template <class Transport>
+class packed_view {
+ public:
+  packed_view(Transport& net, call_base& owner, const any_view& view)
+      : view_(view), is_phantom_(is_phantom(net)), memory_(make(net, owner, view)) {}
+
+  mutable_bytes bytes() const { return memory_.all(); }
+  void read() const {
+    if (!is_phantom_) pack(view_, 0, view_.size(), memory_.data());
+  }
+  void write(std::size_t count) const {
+    if (!is_phantom_) unpack(view_, 0, count, memory_.data());
+  }
+
+ private:
+  static scratch make(Transport& net, call_base& owner, const any_view& view) {
+    try {
+      return scratch(net.matching(), view.size() * view.element_size(), is_phantom(net));
+    } catch (const error&) {
+      detail::revoke(net, owner, failure(errc::not_enough_memory));
+      throw;
+    }
+  }
+
+  const any_view& view_;
+  bool is_phantom_;
+  scratch memory_;
+};
 
 template <class Transport>
 struct view_transfer {
   using body = point_to_point_body<Transport>;
 
   static task<> send(Transport& net, call_base& owner, message_key key, any_view data) {
-    const std::vector<std::byte> packed = packed_bytes(data);
-    auto sending = body::send(net, owner, key, {packed.data(), packed.size()});
+    const packed_view packed(net, owner, data);
+    packed.read();
+    auto sending = body::send(net, owner, key, packed.bytes());
     co_await sending;
   }
   static task<received> recv(Transport& net, call_base& owner, message_key key, any_view data) {
-    std::vector<std::byte> packed(data.size() * data.element_size());
-    auto receiving =
-        body::recv(net, owner, key, {packed.data(), packed.size()}, data.element_size());
+    const packed_view packed(net, owner, data);
+    auto receiving = body::recv(net, owner, key, packed.bytes(), data.element_size());
     const received result = co_await receiving;
-    unpack(data, 0, result.count, packed.data());
+    packed.write(result.count);
     co_return result;
   }
   static task<received> send_recv(Transport& net, call_base& owner, message_key to, any_view out,
                                   message_key from, any_view in) {
-    const std::vector<std::byte> sent = packed_bytes(out);
-    std::vector<std::byte> taken(in.size() * in.element_size());
-    auto exchange = body::send_recv(net, owner, to, {sent.data(), sent.size()}, from,
-                                    {taken.data(), taken.size()}, in.element_size());
+    const packed_view sent(net, owner, out);
+    const packed_view taken(net, owner, in);
+    sent.read();
+    auto exchange =
+        body::send_recv(net, owner, to, sent.bytes(), from, taken.bytes(), in.element_size());
     const received result = co_await exchange;
-    unpack(in, 0, result.count, taken.data());
+    taken.write(result.count);
     co_return result;
   }
 };
