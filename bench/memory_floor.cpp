@@ -56,6 +56,12 @@ struct memory {
   double* times[2];
 };
 
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
 /// Exchanges `bytes` bytes. Even and odd numbers use different lines, and barriers have even
 /// numbers, so a line with payload is not overwritten before the peer has read it.
 void exchange(const memory& all, int rank, std::uint64_t number, const unsigned char* in,
@@ -68,7 +74,7 @@ void exchange(const memory& all, int rank, std::uint64_t number, const unsigned 
     own[i].number.store(number, std::memory_order_release);
   }
   for (std::uint64_t done = 0, i = 0; i == 0 || done < bytes; ++i, done += sizeof line::payload) {
-    while (peer[i].number.load(std::memory_order_acquire) < number) __builtin_ia32_pause();
+    while (peer[i].number.load(std::memory_order_acquire) < number) pause();
     std::memcpy(out + done, peer[i].payload, std::min<std::uint64_t>(bytes - done, 56));
   }
 }

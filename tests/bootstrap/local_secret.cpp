@@ -201,7 +201,7 @@ TEST_CASE("the message of a local socket is validated") {
   REQUIRE(version.failed);
   CHECK(version.failed->code == errc::version_mismatch);
   CHECK(contains(version.failed->detail, "wire version 99"));
-  for (const char state : {char{0}, char{5}, char{-1}}) {
+  for (const char state : {'\0', '\5', '\xff'}) {
     std::string strange = good;
     strange[10] = state;
     const fetch_result got = fetch_from_impostor(strange);

@@ -11,9 +11,7 @@
 #include <set>
 #include <string>
 
-#if defined(__x86_64__)
 #include "../support/stepped.hpp"
-#endif
 
 namespace {
 

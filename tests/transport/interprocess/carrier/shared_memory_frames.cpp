@@ -8,9 +8,7 @@
 #include <utility>
 #include <vector>
 
-#if defined(__x86_64__)
 #include "../../../support/stepped.hpp"
-#endif
 
 namespace {
 
