@@ -32,8 +32,13 @@ using heap_offset = std::uint64_t;
 inline constexpr heap_offset private_memory = heap_offset{1} << 63;
 
 /// The size, in bytes, of the address range of a heap. The heap allocates a page of this range only
-/// when it needs the page.
+/// when it needs the page. An emulator (qemu-user) has a record of each page of the range, so the
+/// range of tests in an emulator is smaller.
+#ifdef COLLS_DETAIL_SHARED_HEAP_BYTES
+inline constexpr std::size_t shared_heap_bytes = COLLS_DETAIL_SHARED_HEAP_BYTES;
+#else
 inline constexpr std::size_t shared_heap_bytes = std::size_t{1} << 36;
+#endif
 
 /// Returns the index of the cache line that holds the address at which the owner has mapped the
 /// heap. The header of a heap has the following parts, in this order: the lines of the access
