@@ -13,3 +13,10 @@ inline constexpr bool is_slow_build = true;
 #else
 inline constexpr bool is_slow_build = false;
 #endif
+
+// Whether an emulator runs this build. It lacks some calls of the system.
+#if defined(EMULATED)
+inline constexpr bool is_emulated = true;
+#else
+inline constexpr bool is_emulated = false;
+#endif

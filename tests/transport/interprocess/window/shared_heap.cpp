@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <colls/transport/interprocess/window/shared_heap.hpp>
 
+#include "../../../support/slow_build.hpp"
+
 #include <doctest/doctest.h>
 
 #include <sys/resource.h>
@@ -254,6 +256,10 @@ TEST_CASE("a forked child does not change the heap that its parent shares") {
 }
 
 TEST_CASE("a forked child that has no memory for its own pages cannot touch its parent's heap") {
+  if (is_emulated) {
+    MESSAGE("skipped: the emulator does not limit address space");
+    return;
+  }
   ends both;
   const remote_key key = both.heap.guard().open_key();
   rlimit before{};
@@ -277,6 +283,10 @@ TEST_CASE("a forked child that has no memory for its own pages cannot touch its 
 }
 
 TEST_CASE("no core dump touches all the addresses of a peer's shared heap") {
+  if (is_emulated) {
+    MESSAGE("skipped: the emulator ignores MADV_DONTDUMP");
+    return;
+  }
   ends both;
   const auto begin = reinterpret_cast<std::uintptr_t>(both.view.at(heap_header_bytes(ranks), 1)) -
                      heap_header_bytes(ranks);
@@ -292,6 +302,10 @@ TEST_CASE("no core dump touches all the addresses of a peer's shared heap") {
 }
 
 TEST_CASE("private memory of an owner is read, if it is the process that it claims to be") {
+  if (is_emulated) {
+    MESSAGE("skipped: the emulator lets no process read another one");
+    return;
+  }
   ends both;
   CHECK(!both.view.can_read_owner());
   CHECK(both.view.attach_owner(0));
