@@ -5,7 +5,9 @@
 start weights and batches. Compares the losses of the first steps, and measures samples/s of both, and
 of libtorch and Python's torch alone. Each rank has one thread; the candidates run in turn.
 
-The start weights come from a checkpoint of train_mnist. MNIST's files (t10k-*) are needed.
+The start weights come from a checkpoint of train_mnist. MNIST's files (t10k-*) are needed. The torch of
+the Python that runs this program is measured. With the current versions of both:
+build-wheels/torch/bin/python bench/ddp_beside_torch.py MNIST_DIR --build build-current
 
 usage: ddp_beside_torch.py MNIST_DIR [--build DIR] [--ranks 2] [--steps 50] [--rounds 3]
        (the program starts the ranks of the Python side itself, with --worker)
@@ -23,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 
 BATCH, HOLDOUT, SEED, LR = 64, 1000, 1, 1e-3
 WORD = (1 << 64) - 1
@@ -86,6 +89,7 @@ def worker(arguments):
     order = shuffled(len(training), SEED, 0)
 
     net = Net()
+    warnings.filterwarnings("ignore", "`torch.jit.load` is deprecated")  # libtorch in C++ writes this format
     stored = dict(torch.jit.load(arguments.weights).named_parameters())
     net.load_state_dict({name: stored[name] for name in net.state_dict()})
     model = net
@@ -109,7 +113,9 @@ def worker(arguments):
         losses.append(total.item() / len(batch))
     if rank == 0:
         speed = arguments.steps * BATCH / (time.monotonic() - began)
-        print(json.dumps({"losses": losses, "samples_per_second": speed}))
+        print(json.dumps({"losses": losses, "samples_per_second": speed, "version": torch.__version__}))
+    if ranks > 1:
+        dist.destroy_process_group()
 
 
 def python_side(arguments, weights, ranks):
@@ -126,7 +132,8 @@ def python_side(arguments, weights, ranks):
     ]
     outputs = [process.communicate(timeout=600)[0] for process in started]
     assert all(process.returncode == 0 for process in started)
-    result = json.loads(outputs[0])
+    result = json.loads(outputs[0].splitlines()[-1])
+    arguments.version = result["version"]
     return result["losses"], result["samples_per_second"]
 
 
@@ -164,12 +171,13 @@ def main():
         weights = pathlib.Path(folder) / "start"
         train(arguments, 1, "--epochs", "0", "--checkpoint", weights)
         many = f"{arguments.ranks} ranks"
+        alone, python_alone = "libtorch alone", "Python's torch alone"
         candidates = {
-            "libtorch alone": lambda: colls_side(arguments, 1, "--plain"),
+            alone: lambda: colls_side(arguments, 1, "--plain"),
             "colls, 1 rank": lambda: colls_side(arguments, 1),
             f"colls, {many}": lambda: colls_side(arguments, arguments.ranks),
             f"colls, {many}, --hooks": lambda: colls_side(arguments, arguments.ranks, "--hooks"),
-            "Python's torch alone": lambda: python_side(arguments, weights, 1),
+            python_alone: lambda: python_side(arguments, weights, 1),
             f"torch.distributed, gloo, {many}": lambda: python_side(arguments, weights, arguments.ranks),
         }
         losses, speeds = {}, {name: [] for name in candidates}
@@ -183,14 +191,18 @@ def main():
         name: max(abs(loss - right) / abs(right) for loss, right in zip(some, reference))
         for name, some in losses.items()
     }
-    print("| | samples/s, median (least to most) | beside libtorch alone, median of the rounds' ratios "
-          "| losses apart from torch.distributed's |\n|---|---|---|---|")
+    print(f"Python's torch is {arguments.version}; medians of {arguments.rounds} rounds\n")
+    print("| | samples/s (least to most) | beside its library alone | losses apart from torch.distributed's |\n"
+          "|---|---|---|---|")
     for name, all_speeds in speeds.items():
-        ratio = statistics.median(speed / alone for speed, alone in zip(all_speeds, speeds["libtorch alone"]))
+        own = speeds[python_alone if "torch" in name and "lib" not in name else alone]
+        ratio = statistics.median(speed / single for speed, single in zip(all_speeds, own))
         print(f"| {name} | {statistics.median(all_speeds):.0f} ({min(all_speeds):.0f} to {max(all_speeds):.0f}) "
               f"| {ratio:.3f} | {differences[name]:.1e} |")
+    print("\n| step | " + " | ".join(losses) + " |\n|---|" + "---|" * len(losses))
+    for step in sorted({0, 1, 2, arguments.steps // 2, arguments.steps - 1} & set(range(arguments.steps))):
+        print(f"| {step + 1} | " + " | ".join(f"{some[step]:.6f}" for some in losses.values()) + " |")
     assert all(len(some) == arguments.steps for some in losses.values())
-    print(f"{arguments.steps} steps, loss {reference[0]:.4f} to {reference[-1]:.4f}")
     sys.exit(max(differences.values()) > 1e-4)
 
 
