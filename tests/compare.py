@@ -30,7 +30,8 @@ if "/tools/mpirun" in words[0]:
     words[0] = os.path.basename(words[0])
 program = [os.path.basename(word) for word in words if "/bench/" in word][0]
 ailment = eval(os.environ["AILING"]).get(program)
-own = [f"{name}={os.environ[name]}" for name in ("MPIR_CVAR_NOLOCAL", "UCX_TLS", "UCX_NET_DEVICES")
+own = [f"{name}={os.environ[name]}" for name in ("MPIR_CVAR_NOLOCAL", "UCX_TLS", "UCX_NET_DEVICES", "MPIR_CVAR_CH4_NETMOD", "FI_PROVIDER",
+                                             "FI_TCP_IFACE")
        if name in os.environ]
 call = " ".join(own + words)
 with open(os.environ["CALLS"], "a+") as calls:
