@@ -77,8 +77,9 @@ inline std::vector<view_exchange> exchanges_of(const any_view& in, const any_vie
   const auto by_peer = [](const std::vector<int>& list) {
     std::vector<edge> edges;
     for (std::size_t i = 0; i < list.size(); ++i) edges.push_back({list[i], i});
-    std::stable_sort(edges.begin(), edges.end(),
-                     [](const edge& a, const edge& b) { return a.peer < b.peer; });
+    std::sort(edges.begin(), edges.end(), [](const edge& a, const edge& b) {
+      return a.peer != b.peer ? a.peer < b.peer : a.block < b.block;
+    });
     edges.push_back({INT_MAX, 0});
     return edges;
   };
