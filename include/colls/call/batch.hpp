@@ -5,8 +5,8 @@
 // batch: several sends and receives as one operation.
 
 #include <colls/call/communicator_core.hpp>
-#include <colls/call/view_call.hpp>
 #include <colls/call/view_calls.hpp>
+#include <colls/call/view_request.hpp>
 #include <colls/channel/operations.hpp>
 
 #include <span>

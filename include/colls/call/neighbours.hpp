@@ -7,7 +7,8 @@
 
 #include <colls/call/call_request.hpp>
 #include <colls/call/communicator_core.hpp>
-#include <colls/call/view_call.hpp>
+#include <colls/call/view_body.hpp>
+#include <colls/call/view_request.hpp>
 #include <colls/channel/channel.hpp>
 #include <colls/coroutine/when_all.hpp>
 

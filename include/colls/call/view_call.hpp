@@ -2,48 +2,17 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// view_call: checks the arguments of calls on strided views and starts the calls. This header
-// defines functions that communicator_core.hpp declares.
+// view_call: starts the calls on strided views. This header defines functions that
+// communicator_core.hpp declares.
 
 #include <colls/call/call_request.hpp>
 #include <colls/call/communicator_core.hpp>
 #include <colls/call/point_to_point_body.hpp>
 #include <colls/call/start_call.hpp>
 #include <colls/call/view_body.hpp>
+#include <colls/call/view_request.hpp>
 
 namespace colls::detail {
-
-/// Makes `check` fail if no call can read `view`.
-inline checks& check_readable(checks& check, const any_view& view) {
-  if (view.problem() != nullptr) return check.require(false, "%s", view.problem());
-  if (view.is_contiguous()) return check.check_size(view.contiguous());
-  return check.require(view.has_memory(), "a view has elements, and no memory");
-}
-/// Makes `check` fail if no call can write `view`.
-inline checks& check_writable(checks& check, const any_view& view) {
-  return check_readable(check, view)
-      .require(!view.overlaps_itself(), "two elements of a view that is written may share memory");
-}
-inline void check_equal_size(checks& check, const any_view& in, const any_view& out) {
-  check.require(in.size() == out.size(), "in has %zu elements, out has %zu", in.size(), out.size());
-}
-
-/// Makes `check` fail if `in` and the elements of `out` from `first` on share memory, unless they
-/// are the same elements.
-inline void check_overlap(checks& check, const any_view& in, const any_view& out,
-                          std::size_t first = 0) {
-  if (check.failed() || in.size() == 0 || !in.shares_elements(out)) return;
-  const bool is_same = in.size() <= out.size() - first && in.address(0) == out.address(first) &&
-                       in.address(in.size() - 1) == out.address(first + in.size() - 1);
-  check.require(is_same, "in and out overlap in part");
-}
-
-/// Returns the fingerprint of a call that moves views. Views move in pieces, so it differs from the
-/// fingerprint of the same call of contiguous buffers.
-inline fingerprint of_views(fingerprint result) {
-  result.shape = with_name(result.shape, "views");
-  return result;
-}
 
 template <class Transport>
 void core<Transport>::check_blocks(checks& check, const any_view* all, const any_view& own,
