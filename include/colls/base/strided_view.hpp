@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <initializer_list>
 #include <utility>
@@ -77,14 +76,8 @@ class any_view {
         !std::equal(strides_, strides_ + dimensions_, other.strides_)) {
       return false;
     }
-    int order[max_dimensions];  // the longest distance first
-    for (int i = 0; i < dimensions_; ++i) {
-      int place = i;
-      for (; place > 0 && std::abs(strides_[order[place - 1]]) < std::abs(strides_[i]); --place) {
-        order[place] = order[place - 1];
-      }
-      order[place] = i;
-    }
+    int order[max_dimensions];
+    order_by_distance(order);
     return shares_elements(other, other.data_ - data_, order, 0);
   }
   /// Returns whether the memory between the first and the last byte of the view contains bytes of
@@ -127,6 +120,21 @@ class any_view {
     return strides_[dimension] * static_cast<std::ptrdiff_t>(index);
   }
 
+  std::uintptr_t distance(int dimension) const {
+    const auto stride = static_cast<std::uintptr_t>(strides_[dimension]);
+    return strides_[dimension] < 0 ? 0 - stride : stride;
+  }
+  // Lists the dimensions, the one with the longest distance of neighbours first.
+  void order_by_distance(int (&order)[max_dimensions]) const {
+    for (int i = 0; i < dimensions_; ++i) {
+      int place = i;
+      for (; place > 0 && distance(order[place - 1]) < distance(i); --place) {
+        order[place] = order[place - 1];
+      }
+      order[place] = i;
+    }
+  }
+
   // Whether an element of `other` is at the distance `rest` from one of this view, apart from
   // differences of indices of the dimensions `order[depth]` and following.
   bool shares_elements(const any_view& other, std::ptrdiff_t rest, const int* order,
@@ -164,8 +172,7 @@ class any_view {
       std::size_t merged = 0;
       if (__builtin_mul_overflow(count_, extent, &count_) ||
           __builtin_mul_overflow(extent, stride, &row)) {
-        problem_ = "a strided view has more elements than memory can hold";
-        count_ = 0;
+        refuse_length();
         return;
       }
       if (kept > 0 && strides_[kept - 1] == row &&
@@ -189,39 +196,37 @@ class any_view {
   // further from the next than the dimensions inside it are long.
   void check_extent() {
     if (count_ == 0) return;
-    std::pair<std::uintptr_t, std::uintptr_t> sorted[max_dimensions];  // distance, last index
     const auto begin = reinterpret_cast<std::uintptr_t>(data_);
     std::uintptr_t below = 0;
     std::uintptr_t above = 0;
     bool overflows = false;
     for (int i = 0; i < dimensions_; ++i) {
-      const bool is_negative = strides_[i] < 0;
-      const auto stride = static_cast<std::uintptr_t>(strides_[i]);
-      const std::uintptr_t distance = is_negative ? 0 - stride : stride;
-      const std::uintptr_t last = extents_[i] - 1;
       std::uintptr_t length = 0;
-      std::uintptr_t& side = is_negative ? below : above;
-      overflows |= __builtin_mul_overflow(distance, last, &length) ||
+      std::uintptr_t& side = strides_[i] < 0 ? below : above;
+      overflows |= __builtin_mul_overflow(distance(i), extents_[i] - 1, &length) ||
                    __builtin_add_overflow(side, length, &side);
-      sorted[i] = {distance, last};
     }
     std::size_t packed = 0;
     overflows |= __builtin_mul_overflow(count_, element_size_, &packed) || packed > PTRDIFF_MAX ||
                  below > begin || __builtin_add_overflow(above, element_size_, &above) ||
                  above > UINTPTR_MAX - begin || above > PTRDIFF_MAX;
     if (overflows) {
-      problem_ = "a strided view has more elements than memory can hold";
-      count_ = 0;
+      refuse_length();
       return;
     }
     first_byte_ = begin - below;
     end_byte_ = begin + above;
-    std::sort(sorted, sorted + dimensions_);
+    int order[max_dimensions];
+    order_by_distance(order);
     std::uintptr_t inner = element_size_;
-    for (int i = 0; i < dimensions_; ++i) {
-      overlaps_itself_ |= sorted[i].first < inner;
-      inner += sorted[i].first * sorted[i].second;
+    for (int i = dimensions_; i-- > 0;) {
+      overlaps_itself_ |= distance(order[i]) < inner;
+      inner += distance(order[i]) * (extents_[order[i]] - 1);
     }
+  }
+  void refuse_length() {
+    problem_ = "a strided view has more elements than memory can hold";
+    count_ = 0;
   }
 
   std::byte* data_ = nullptr;

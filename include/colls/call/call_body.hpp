@@ -7,6 +7,7 @@
 // after the algorithm (finish).
 
 #include <colls/algorithm/table.hpp>
+#include <colls/base/strided_view.hpp>
 #include <colls/call/call_request.hpp>
 
 #include <algorithm>
@@ -25,6 +26,20 @@ struct call_body {
   using offsets = std::vector<std::size_t>;
 
   static bool accumulates_in_storage(const reduction& op) { return op.prepare == nullptr; }
+  /// Calls `use(first, block)` for all elements of `view`, a few at a time: `block` is memory for
+  /// the elements from `first` on.
+  template <class Use>
+  static void in_blocks(const any_view& view, const Use& use) {
+    std::vector<std::byte> memory(std::max<std::size_t>(4096, view.element_size()));
+    const std::size_t most = memory.size() / view.element_size();
+    for (std::size_t first = 0; first < view.size(); first += most) {
+      const std::size_t count = std::min(most, view.size() - first);
+      use(first, any_buffer(memory.data(), count, view.element_size()));
+    }
+  }
+  static std::byte* address(const any_buffer& block) {
+    return static_cast<std::byte*>(block.data());
+  }
 
   /// Writes the elements of `in` to the working buffer `work`. If the reduction has a prepare step,
   /// this step converts the elements to the accumulate type, in which the algorithm combines them.
@@ -35,6 +50,18 @@ struct call_body {
     } else {
       net.copy({work, in.size() * op.storage_size}, bytes(in));
     }
+  }
+  /// Does the same for the elements of a strided view.
+  static void widen(const Channel& net, const reduction& op, const any_view& in, std::byte* work) {
+    if (net.is_phantom()) return;
+    if (op.prepare == nullptr) {
+      pack(in, 0, in.size(), work);
+      return;
+    }
+    in_blocks(in, [&](std::size_t first, const any_buffer& block) {
+      pack(in, first, block.size(), address(block));
+      op.prepare(op.op.state, work + first * op.accumulate_size, block.data(), block.size());
+    });
   }
   /// Writes the result of a reduction over `ranks` ranks from the working buffer `work` to `out`.
   /// If the reduction has a finish step, this step converts the result back to the user's element
@@ -48,20 +75,39 @@ struct call_body {
       net.copy(bytes(out), {static_cast<const std::byte*>(work), bytes(out).size});
     }
   }
+  /// Does the same for a strided view.
+  static void narrow(const Channel& net, const reduction& op, const any_view& out, const void* work,
+                     int ranks) {
+    if (net.is_phantom()) return;
+    const auto* const elements = static_cast<const std::byte*>(work);
+    if (op.finish == nullptr) {
+      unpack(out, 0, out.size(), elements);
+      return;
+    }
+    in_blocks(out, [&](std::size_t first, const any_buffer& block) {
+      op.finish(op.op.state, block.data(), elements + first * op.accumulate_size, block.size(),
+                ranks);
+      unpack(out, first, block.size(), address(block));
+    });
+  }
   static any_buffer wide(const reduction& op, std::byte* work, std::size_t count) {
     return {work, count, op.accumulate_size};
   }
 
-  /// Runs an all_reduce, a scan or an exscan. If the elements must be converted first, runs the
-  /// algorithm on a working buffer of the accumulate type, and converts the result into `out`. The
-  /// result combines the data of `ranks` ranks. If `ranks` is 0, `out` does not change.
+  /// Runs an all_reduce, a scan or an exscan. If the elements must be converted first, or if they
+  /// are strided, runs the algorithm on a working buffer of the accumulate type, and converts the
+  /// result into `out`. The result combines the data of `ranks` ranks. If `ranks` is 0, `out` does
+  /// not change.
+  template <class Data>
   static task<> reduce_to_all(
       Channel net, function_pointer<task<>(Channel, any_buffer, any_buffer, any_op)> algorithm,
-      any_buffer in, any_buffer out, reduction op, int ranks) {
-    if (accumulates_in_storage(op)) {
-      co_await algorithm(net, in, out, op.op);
-      if (ranks > 0) narrow(net, op, out, out.data(), ranks);
-      co_return;
+      Data in, Data out, reduction op, int ranks) {
+    if constexpr (std::is_same_v<Data, any_buffer>) {
+      if (accumulates_in_storage(op)) {
+        co_await algorithm(net, in, out, op.op);
+        if (ranks > 0) narrow(net, op, out, out.data(), ranks);
+        co_return;
+      }
     }
     const auto work = net.scratch_bytes(in.size() * op.accumulate_size);
     widen(net, op, in, work.data());
@@ -70,13 +116,16 @@ struct call_body {
     if (ranks > 0) narrow(net, op, out, work.data(), ranks);
   }
 
+  template <class Data>
   static task<> reduce(
       Channel net, function_pointer<task<>(Channel, any_buffer, any_buffer, int, any_op)> algorithm,
-      any_buffer in, any_buffer out, int root, reduction op) {
-    if (accumulates_in_storage(op)) {
-      co_await algorithm(net, in, out, root, op.op);
-      if (net.rank() == root) narrow(net, op, out, out.data(), net.size());
-      co_return;
+      Data in, Data out, int root, reduction op) {
+    if constexpr (std::is_same_v<Data, any_buffer>) {
+      if (accumulates_in_storage(op)) {
+        co_await algorithm(net, in, out, root, op.op);
+        if (net.rank() == root) narrow(net, op, out, out.data(), net.size());
+        co_return;
+      }
     }
     const auto work = net.scratch_bytes(in.size() * op.accumulate_size);
     widen(net, op, in, work.data());
@@ -85,15 +134,18 @@ struct call_body {
     if (net.rank() == root) narrow(net, op, out, work.data(), net.size());
   }
 
+  template <class Data>
   static task<> reduce_scatter(
       Channel net,
       function_pointer<task<>(Channel, any_buffer, any_buffer, partition, any_op)> algorithm,
-      any_buffer in, any_buffer out, offsets table, reduction op) {
+      Data in, Data out, offsets table, reduction op) {
     const partition parts = partition_of(table, out.size(), net.size());
-    if (accumulates_in_storage(op)) {
-      co_await algorithm(net, in, out, parts, op.op);
-      narrow(net, op, out, out.data(), net.size());
-      co_return;
+    if constexpr (std::is_same_v<Data, any_buffer>) {
+      if (accumulates_in_storage(op)) {
+        co_await algorithm(net, in, out, parts, op.op);
+        narrow(net, op, out, out.data(), net.size());
+        co_return;
+      }
     }
     const auto work = net.scratch_bytes((in.size() + out.size()) * op.accumulate_size);
     widen(net, op, in, work.data());

@@ -2,9 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// view_body: the work of calls on strided views. A reduction runs its algorithm on one working
-// buffer of packed elements. A call that only moves data packs, moves and unpacks a piece at a
-// time.
+// view_body: the work of calls that move the elements of strided views: they pack, move and unpack
+// a piece at a time.
 
 #include <colls/base/strided_view.hpp>
 #include <colls/call/call_body.hpp>
@@ -61,89 +60,7 @@ inline int pieces_of(std::size_t count, std::size_t most) {
 
 template <channel Channel>
 struct view_body {
-  template <class Function>
-  using function_pointer = Function*;
   using offsets = std::vector<std::size_t>;
-
-  // ---- reductions
-
-  /// Calls `use(first, block)` for all elements of `view`, a few at a time: `block` is memory for
-  /// the elements from `first` on.
-  template <class Use>
-  static void in_blocks(const any_view& view, const Use& use) {
-    std::vector<std::byte> memory(std::max<std::size_t>(4096, view.element_size()));
-    const std::size_t most = memory.size() / view.element_size();
-    for (std::size_t first = 0; first < view.size(); first += most) {
-      const std::size_t count = std::min(most, view.size() - first);
-      use(first, any_buffer(memory.data(), count, view.element_size()));
-    }
-  }
-  static std::byte* address(const any_buffer& block) {
-    return static_cast<std::byte*>(block.data());
-  }
-  /// Writes the elements of `in` to the working buffer `work`, in the accumulate type.
-  static void widen(const Channel& net, const reduction& op, const any_view& in, std::byte* work) {
-    if (net.is_phantom()) return;
-    if (op.prepare == nullptr) {
-      pack(in, 0, in.size(), work);
-      return;
-    }
-    in_blocks(in, [&](std::size_t first, const any_buffer& block) {
-      pack(in, first, block.size(), address(block));
-      op.prepare(op.op.state, work + first * op.accumulate_size, block.data(), block.size());
-    });
-  }
-  /// Writes the result of a reduction over `ranks` ranks from the working buffer `work` to `out`.
-  static void narrow(const Channel& net, const reduction& op, const any_view& out,
-                     const std::byte* work, int ranks) {
-    if (net.is_phantom()) return;
-    if (op.finish == nullptr) {
-      unpack(out, 0, out.size(), work);
-      return;
-    }
-    in_blocks(out, [&](std::size_t first, const any_buffer& block) {
-      op.finish(op.op.state, block.data(), work + first * op.accumulate_size, block.size(), ranks);
-      unpack(out, first, block.size(), address(block));
-    });
-  }
-  static any_buffer wide(const reduction& op, std::byte* work, std::size_t count) {
-    return {work, count, op.accumulate_size};
-  }
-
-  static task<> reduce_to_all(
-      Channel net, function_pointer<task<>(Channel, any_buffer, any_buffer, any_op)> algorithm,
-      any_view in, any_view out, reduction op, int ranks) {
-    const auto work = net.scratch_bytes(in.size() * op.accumulate_size);
-    widen(net, op, in, work.data());
-    const any_buffer all = wide(op, work.data(), in.size());
-    co_await algorithm(net, all, all, op.op);
-    if (ranks > 0) narrow(net, op, out, work.data(), ranks);
-  }
-
-  static task<> reduce(
-      Channel net, function_pointer<task<>(Channel, any_buffer, any_buffer, int, any_op)> algorithm,
-      any_view in, any_view out, int root, reduction op) {
-    const auto work = net.scratch_bytes(in.size() * op.accumulate_size);
-    widen(net, op, in, work.data());
-    const any_buffer all = wide(op, work.data(), in.size());
-    co_await algorithm(net, all, net.rank() == root ? all : any_buffer(), root, op.op);
-    if (net.rank() == root) narrow(net, op, out, work.data(), net.size());
-  }
-
-  static task<> reduce_scatter(
-      Channel net,
-      function_pointer<task<>(Channel, any_buffer, any_buffer, partition, any_op)> algorithm,
-      any_view in, any_view out, offsets table, reduction op) {
-    const partition parts = partition_of(table, out.size(), net.size());
-    const auto work = net.scratch_bytes(in.size() * op.accumulate_size);
-    widen(net, op, in, work.data());
-    const any_buffer all = wide(op, work.data(), in.size());
-    const any_buffer own = chunks(all, parts)[net.rank()];
-    co_await algorithm(net, all, own, parts, op.op);
-    narrow(net, op, out, address(own), net.size());
-  }
-
-  // ---- moving data
 
   /// One piece of a view as a buffer: the same piece of the blocks of all ranks, or of this rank's
   /// block alone. If the piece is contiguous in the view, the buffer lies there. Otherwise it is

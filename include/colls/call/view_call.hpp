@@ -79,7 +79,7 @@ operation<> core<Transport>::reduce_view_to_all(const reduction& op, const any_v
     const int ranks = Coll == collective::all_reduce ? net.size()
                       : Coll == collective::scan     ? net.rank() + 1
                                                      : net.rank();
-    return view_body<channel>::reduce_to_all(net, chosen.run, in, out,
+    return call_body<channel>::reduce_to_all(net, chosen.run, in, out,
                                              store_reduction(new_call, op), ranks);
   };
   return launch_body<Coll>(requested, query, opts, check, in.size() * op.accumulate_size, body);
@@ -104,7 +104,7 @@ operation<> core<Transport>::reduce_view(const reduction& op, const any_view& in
   const fingerprint requested = fingerprint_of(collective::reduce, op, in.size(), root, opts);
   const selection_query query = query_of(collective::reduce, in.size(), state().size(), op, opts);
   const auto body = [&](call<void>& new_call, const channel& net, const auto& chosen) {
-    return view_body<channel>::reduce(net, chosen.run, in, out, root,
+    return call_body<channel>::reduce(net, chosen.run, in, out, root,
                                       store_reduction(new_call, op));
   };
   return launch_body<collective::reduce>(requested, query, opts, check,
@@ -130,7 +130,7 @@ operation<> core<Transport>::reduce_scatter_view(const reduction& op, const any_
       with_shape(fingerprint_of(collective::reduce_scatter, op, in.size(), -1, opts), shares);
   const selection_query query = query_of(collective::reduce_scatter, in.size(), size, op, opts);
   const auto body = [&](call<void>& new_call, const channel& net, const auto& chosen) {
-    return view_body<channel>::reduce_scatter(net, chosen.run, in, out, std::move(shares),
+    return call_body<channel>::reduce_scatter(net, chosen.run, in, out, std::move(shares),
                                               store_reduction(new_call, op));
   };
   return launch_body<collective::reduce_scatter>(requested, query, opts, check,
