@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <numeric>
 #include <random>
@@ -111,6 +112,28 @@ TEST_CASE("packed elements are those of a loop over the indices, and come back")
   pack_and_unpack<element<8>>(random);
   pack_and_unpack<element<16>>(random);
   pack_and_unpack<element<24>>(random);
+}
+
+TEST_CASE("any bytes of the packed elements can be packed and come back") {
+  std::mt19937 random(2);
+  for (int round = 0; round < 300; ++round) {
+    random_view<element<3>> made(random);
+    const any_view view = made.view().erased();
+    std::vector<std::byte> all(3 * view.size() + 1);
+    colls::pack(view, 0, view.size(), all.data());
+    const std::size_t first = random() % all.size();
+    const std::size_t count = random() % (all.size() - first);
+    std::vector<std::byte> part(count + 1, std::byte{77});
+    colls::pack_bytes(view, first, count, part.data());
+    CHECK(std::equal(part.begin(), part.end() - 1, all.data() + first));
+    CHECK(part.back() == std::byte{77});
+
+    for (std::size_t i = 0; i < count; ++i) all[first + i] = part[i] = std::byte{5};
+    colls::unpack_bytes(view, first, count, part.data());
+    std::vector<std::byte> again(all.size());
+    colls::pack(view, 0, view.size(), again.data());
+    CHECK(again == all);
+  }
 }
 
 TEST_CASE("a view without gaps is contiguous, whatever its dimensions") {

@@ -9,7 +9,7 @@
 #include "../support/inproc_ranks.hpp"
 #include "../support/lack_of_memory.hpp"
 #include "../support/tcp_world.hpp"
-#include "../transport/suite.hpp"
+#include "../support/view_ranks.hpp"
 
 #include <numeric>
 
@@ -19,135 +19,6 @@ namespace {
 
 using colls::errc;
 using colls::strided_view;
-
-struct point {
-  int x, y, z;
-  friend bool operator==(const point&, const point&) = default;
-};
-
-template <class T>
-T value(int rank, std::size_t i) {
-  const int number = static_cast<int>((static_cast<std::size_t>(rank) * 31 + i) % 50);
-  if constexpr (std::is_same_v<T, point>) {
-    return {number, rank, -number};
-  } else {
-    return static_cast<T>(static_cast<float>(number));
-  }
-}
-
-/// `count` elements in a layout that depends on `kind`, and memory between them that must not change.
-template <class T>
-class field {
- public:
-  static constexpr int kinds = 4;
-
-  field(std::size_t count, int kind) : count_(count), memory_(3 * count + 3, gap()) {
-    const auto n = static_cast<std::ptrdiff_t>(count);
-    switch (kind % kinds) {
-      case 0:
-        layout(0, {count}, {1});
-        break;  // contiguous
-      case 1:
-        layout(1, {count}, {3});
-        break;  // a column
-      case 2:
-        layout(n == 0 ? 0 : 2 * (n - 1), {count}, {-2});
-        break;  // backwards
-      default:
-        layout(0, {3, count / 3, 1}, {1, 4, 1}, count % 3 == 0);  // transposed
-    }
-    for (const std::size_t i : places_) memory_[i] = T{};
-  }
-  field(std::size_t count, int kind, int rank) : field(count, kind) {
-    for (std::size_t i = 0; i < count; ++i) memory_[places_[i]] = value<T>(rank, i);
-  }
-
-  strided_view<T> view() {
-    return {memory_.data() + first_, std::span(extents_), std::span(strides_)};
-  }
-  std::vector<T> elements() const {
-    std::vector<T> all;
-    for (const std::size_t i : places_) all.push_back(memory_[i]);
-    return all;
-  }
-  bool gaps_are_untouched() const {
-    std::vector<T> memory = memory_;
-    for (const std::size_t i : places_) memory[i] = gap();
-    return memory == std::vector<T>(memory.size(), gap());
-  }
-
- private:
-  static T gap() { return value<T>(49, 0); }
-  void layout(std::ptrdiff_t first, std::vector<std::size_t> extents,
-              std::vector<std::ptrdiff_t> strides, bool fits = true) {
-    if (!fits) return layout(0, {count_}, {2});
-    first_ = first;
-    extents_ = extents;
-    strides_ = strides;
-    for (std::size_t i = 0; i < count_; ++i) {
-      std::ptrdiff_t place = first;
-      std::size_t rest = i;
-      for (std::size_t d = extents.size(); d-- > 0; rest /= extents[d]) {
-        place += static_cast<std::ptrdiff_t>(rest % extents[d]) * strides[d];
-      }
-      places_.push_back(static_cast<std::size_t>(place));
-    }
-  }
-
-  std::size_t count_;
-  std::vector<T> memory_;
-  std::ptrdiff_t first_ = 0;
-  std::vector<std::size_t> extents_;
-  std::vector<std::ptrdiff_t> strides_;
-  std::vector<std::size_t> places_;
-};
-
-std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
-
-template <class T>
-std::vector<T> values(int rank, std::size_t count, std::size_t first = 0) {
-  std::vector<T> made;
-  for (std::size_t i = 0; i < count; ++i) made.push_back(value<T>(rank, first + i));
-  return made;
-}
-template <class T>
-void append(std::vector<T>& all, const std::vector<T>& block) {
-  all.insert(all.end(), block.begin(), block.end());
-}
-
-/// The fields of all ranks, each in another layout than that of the next rank.
-template <class T>
-struct fields : std::vector<field<T>> {
-  fields(int ranks, std::size_t count, int kind) {
-    for (int rank = 0; rank < ranks; ++rank) this->emplace_back(count, kind + rank, rank);
-  }
-  strided_view<T> of(int rank) { return (*this)[index(rank)].view(); }
-  template <class Comm>
-  strided_view<T> of(Comm& comm) {
-    return of(comm.rank());
-  }
-};
-
-template <class World>
-class view_ranks : public transport_suite::ranks<World> {
- public:
-  using transport_suite::ranks<World>::ranks;
-
-  template <class Start>
-  void run(const Start& start) {
-    for (auto& call : this->start_all(start)) {
-      const colls::failure why = this->outcome(call);
-      CAPTURE(std::string(why.detail));
-      CHECK(why.code == errc{});
-    }
-  }
-  template <class T>
-  void expect(const fields<T>& got, int rank, const std::vector<T>& expected) {
-    CAPTURE(rank);
-    CHECK(got[index(rank)].elements() == expected);
-    CHECK(got[index(rank)].gaps_are_untouched());
-  }
-};
 
 template <class T, class World>
 void what_moves(int size, std::size_t count, int kind, const colls::options& opts = {}) {
@@ -398,12 +269,9 @@ void what_reduces(int size, std::size_t block, int kind, Op op = {},
 
 struct affine {  // associative, does not commute
   int factor, offset;
+  static affine make(int rank, int number) { return {1 + (rank + number) % 3, number % 7}; }
   friend bool operator==(const affine&, const affine&) = default;
 };
-template <>
-affine value<affine>(int rank, std::size_t i) {
-  return {1 + (rank + static_cast<int>(i)) % 3, static_cast<int>(i) % 7};
-}
 struct compose {
   static constexpr const char* name = "compose";
   affine operator()(affine a, affine b) const {
@@ -425,56 +293,6 @@ TEST_CASE("reductions of views have the bits of those of contiguous buffers") {
     }
   }
   what_reduces<int, tcp_world>(3, 100'000, 1);
-}
-
-TEST_CASE("messages are sent from views and received into views, and match those of buffers") {
-  for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{100'000}}) {
-    CAPTURE(count);
-    view_ranks<tcp_world> all(2);
-    field<int> from(count, 1, 5);
-    field<int> to(count, 2);
-    std::vector<int> plain(count);
-    auto send = all[0].send(from.view(), 1, 3);
-    auto recv = all[1].recv(to.view(), 0, 3);
-    CHECK(all.outcome(send).code == errc{});
-    const colls::received got = colls::sync_wait(all.world, recv);
-    CHECK(got.count == count);
-    CHECK(to.elements() == from.elements());
-    CHECK(to.gaps_are_untouched());
-    auto again = all[0].send(from.view(), 1);
-    auto taken = all[1].recv(plain, 0);
-    CHECK(all.outcome(again).code == errc{});
-    CHECK(all.outcome(taken).code == errc{});
-    CHECK(plain == from.elements());
-  }
-  view_ranks<inproc_ranks> all(2);
-  field<int> longer(20, 1);
-  const std::vector<int> three{1, 2, 3};
-  auto sent = all[0].send(three, 1);
-  auto received = all[1].recv(longer.view(), colls::any_source, colls::any_tag);
-  CHECK(colls::sync_wait(all.world, received).count == 3);
-  CHECK(all.outcome(sent).code == errc{});
-  CHECK(longer.elements()[2] == 3);
-  CHECK(longer.elements()[3] == 0);
-}
-
-TEST_CASE("ranks exchange views, in place too") {
-  communicators all(2);
-  fields<int> out(2, 50, 1);
-  fields<int> in(2, 50, 2);
-  std::vector<colls::operation<colls::received>> calls;
-  for (int rank = 0; rank < 2; ++rank) {
-    calls.push_back(all[rank].send_recv(out.of(rank), 1 - rank, in.of(rank), 1 - rank));
-  }
-  for (auto& call : calls) CHECK(all.wait(call).count == 50);
-  CHECK(in[0].elements() == values<int>(1, 50));
-  CHECK(in[0].gaps_are_untouched());
-  calls.clear();
-  for (int rank = 0; rank < 2; ++rank) {
-    calls.push_back(all[rank].send_recv(in.of(rank), 1 - rank, in.of(rank), 1 - rank));
-  }
-  for (auto& call : calls) all.wait(call);
-  CHECK(in[0].elements() == values<int>(0, 50));
 }
 
 TEST_CASE("views that no call can use are refused on their rank") {
@@ -592,15 +410,6 @@ TEST_CASE("a dropped call of views ends the calls of all ranks, and touches no m
 }
 
 #if !defined(SANITIZED)
-/// Returns the greatest number of bytes that are allocated while `run` runs, beyond those before.
-template <class Run>
-std::size_t extra_memory(const Run& run) {
-  const std::size_t before = bytes_in_use;
-  most_bytes_in_use = before;
-  run();
-  return most_bytes_in_use - before;
-}
-
 TEST_CASE("what moves 64 MiB takes a few pieces of memory") {
   const std::size_t count = std::size_t{64} << 20;
   const int size = 2;
@@ -650,17 +459,6 @@ TEST_CASE("what moves 64 MiB takes a few pieces of memory") {
   });
   CHECK(extra >= index(size) * count);
   CHECK(extra <= index(size) * count + allowed);
-}
-
-TEST_CASE("a rank without memory for a message of views ends the communicator") {
-  communicators all(2);
-  const char x = 0;
-  std::vector<char> in(10);
-  auto waits = all[1].recv(in, 0);
-  auto send = all[0].send(strided_view(&x, {std::size_t{1} << 46}, {0}), 1);
-  CHECK(failure_of(all, send).code == errc::not_enough_memory);
-  REQUIRE(all[1].failed() != nullptr);
-  CHECK(failure_of(all, waits).code == errc::not_enough_memory);
 }
 
 TEST_CASE("a rank without memory for a call of views ends it on all ranks") {

@@ -302,6 +302,57 @@ inline void unpack(const any_view& view, std::size_t first, std::size_t count,
 
 namespace detail {
 
+/// Calls `part(element, first, n)` for bytes `first` to `first + n - 1` of an element that is not
+/// complete among the `count` bytes of elements of `size` bytes that begin with byte `begin`, and
+/// `whole(element, n)` for `n` complete elements, in order.
+template <class Part, class Whole>
+void for_elements_of_bytes(std::size_t size, std::size_t begin, std::size_t count, const Part& part,
+                           const Whole& whole) {
+  std::size_t element = begin / size;
+  if (const std::size_t skipped = begin % size; skipped != 0) {
+    const std::size_t n = std::min(count, size - skipped);
+    part(element++, skipped, n);
+    count -= n;
+  }
+  whole(element, count / size);
+  if (count % size != 0) part(element + count / size, 0, count % size);
+}
+
+}  // namespace detail
+
+/// Copies `count` bytes of the packed elements of `view`, beginning with byte `begin`, to `packed`.
+inline void pack_bytes(const any_view& view, std::size_t begin, std::size_t count,
+                       std::byte* packed) {
+  const std::size_t size = view.element_size();
+  detail::for_elements_of_bytes(
+      size, begin, count,
+      [&](std::size_t element, std::size_t first, std::size_t n) {
+        std::memcpy(packed, view.address(element) + first, n);
+        packed += n;
+      },
+      [&](std::size_t element, std::size_t n) {
+        pack(view, element, n, packed);
+        packed += n * size;
+      });
+}
+/// Copies what `pack_bytes` has made of bytes back to the elements of `view`.
+inline void unpack_bytes(const any_view& view, std::size_t begin, std::size_t count,
+                         const std::byte* packed) {
+  const std::size_t size = view.element_size();
+  detail::for_elements_of_bytes(
+      size, begin, count,
+      [&](std::size_t element, std::size_t first, std::size_t n) {
+        std::memcpy(view.address(element) + first, packed, n);
+        packed += n;
+      },
+      [&](std::size_t element, std::size_t n) {
+        unpack(view, element, n, packed);
+        packed += n * size;
+      });
+}
+
+namespace detail {
+
 /// Satisfied by std::mdspan with a strided layout, and by classes like it.
 template <class View>
 concept mdspan_like = requires(const View& view) {

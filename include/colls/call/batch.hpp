@@ -115,12 +115,9 @@ operation<std::vector<received>> core<Transport>::batch(std::span<const transfer
       const peer other = each.peer();
       const recv_tag tag = each.tag();
       if (each.is_send()) {
-        started.sends.push_back(data.is_contiguous()
-                                    ? send(data.contiguous(), other.rank(), tag.value(), opts)
-                                    : send_view(data, other.rank(), tag.value(), opts));
+        started.sends.push_back(send_view(data, other.rank(), tag.value(), opts));
       } else {
-        started.receives.push_back(data.is_contiguous() ? recv(data.contiguous(), other, tag, opts)
-                                                        : recv_view(data, other, tag, opts));
+        started.receives.push_back(recv_view(data, other, tag, opts));
       }
     }
     return await_transfers(std::move(started), std::move(sends));

@@ -149,7 +149,7 @@ class core final : public call_queue {
   operation<probed_message<Transport>> probe(peer source, recv_tag tag, const options& opts);
   /// Starts a receive of the message that `probed` owns. Sets `probed` to null, unless the call is
   /// refused.
-  operation<received> recv_probed(unexpected_message*& probed, any_buffer data,
+  operation<received> recv_probed(unexpected_message*& probed, const any_view& data,
                                   const options& opts);
   /// Starts a receive whose body is the task `body(call, key)`.
   template <class Value, class Body>

@@ -7,6 +7,8 @@
 
 #include <colls/call/communicator_core.hpp>
 #include <colls/call/point_to_point_body.hpp>
+#include <colls/call/view_message.hpp>
+#include <colls/call/view_request.hpp>
 #include <colls/channel/operations.hpp>
 
 namespace colls::detail {
@@ -41,11 +43,13 @@ struct probing_body {
     transfer.move_message_to(message);
   }
   static task<received> recv_probed(receiver& net, call_base& owner, unexpected_message*& message,
-                                    mutable_bytes buffer, std::size_t element_size) {
-    probed_receive_operation<receiver> transfer(net, message, buffer, owner);
+                                    any_view data) {
+    incoming_view<receiver> target(net, owner, data);
+    probed_receive_operation<receiver> transfer(net, message, target.bytes(), owner);
+    target.attach_to(transfer);
     base::set_transfer(owner, transfer);
     co_await end_of<probed_receive_operation<receiver>>{&transfer};
-    co_return base::received_message(transfer, owner, buffer, element_size);
+    co_return view_message_body<receiver>::finished(target, transfer, owner);
   }
   /// See `core::recv_resized`. A message that is too long, or whose size is not a multiple of
   /// `element_size`, is received into an empty buffer: its send completes. If the sender withdraws
@@ -112,16 +116,15 @@ task<probed_message<Transport>> core<Transport>::probe_body(call_base& owner, me
 }
 
 template <class Transport>
-operation<received> core<Transport>::recv_probed(unexpected_message*& probed, any_buffer data,
+operation<received> core<Transport>::recv_probed(unexpected_message*& probed, const any_view& data,
                                                  const options& opts) {
   auto* const new_call = make<call<received>>(collective::recv);
   checks check(collective::recv);
-  check.check_size(data);
+  check_writable(check, data);
   if (check.failed()) return refuse(new_call, check.reason());
   if constexpr (probing_transport<Transport>) {
     return begin_point_to_point(new_call, probed->key.sequence, opts, [&](call_base& call) {
-      return probing_body<Transport>::recv_probed(net(), call, probed, bytes(data),
-                                                  data.element_size());
+      return probing_body<Transport>::recv_probed(net(), call, probed, data);
     });
   } else {
     return refuse(new_call, cannot_probe());

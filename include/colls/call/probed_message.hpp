@@ -6,6 +6,7 @@
 // length.
 
 #include <colls/call/communicator_core.hpp>
+#include <colls/call/view_calls.hpp>
 
 #include <vector>
 
@@ -76,11 +77,20 @@ class probed_message {
   operation<received> recv(Data&& data, const options& opts = {}) {
     static_assert(writable_range<Data>, "colls: this buffer is const, and the call writes it");
     if (message_ == nullptr) return refuse<received>();
-    const any_buffer buffer =
-        detail::to_usable_buffer<host_memory>(core_, std::forward<Data>(data));
-    operation<received> receiving = core_->recv_probed(message_, buffer, opts);
-    was_received_ = message_ == nullptr;
-    return receiving;
+    return receive(detail::to_usable_buffer<host_memory>(core_, std::forward<Data>(data)), opts);
+  }
+  /// Receives the message into a strided view or a tensor.
+  template <viewable Data>
+  operation<received> recv(Data&& data, const options& opts = {}) {
+    if (message_ == nullptr) return refuse<received>();
+    detail::checks check(collective::recv);
+    const erased_view target = detail::erase_argument<host_memory>(
+        check, core_, detail::written(std::forward<Data>(data)));
+    if (check.failed()) {
+      return core_->refuse(core_->template make<detail::call<received>>(collective::recv),
+                           check.reason());
+    }
+    return receive(target.view, opts);
   }
   /// Receives the message into a new vector, as `communicator::recv_vector` does. The message may
   /// have any length.
@@ -95,6 +105,11 @@ class probed_message {
   }
 
  private:
+  operation<received> receive(const any_view& data, const options& opts) {
+    operation<received> receiving = core_->recv_probed(message_, data, opts);
+    was_received_ = message_ == nullptr;
+    return receiving;
+  }
   void discard() noexcept {
     // If the communicator has been closed, the message was dropped then, and `message_` is null.
     if (message_ != nullptr) core_->discard(message_);

@@ -7,6 +7,7 @@
 
 #include <colls/base/strided_view.hpp>
 #include <colls/call/call_body.hpp>
+#include <colls/call/view_message.hpp>
 
 #include <algorithm>
 #include <climits>
@@ -42,9 +43,8 @@ struct view_exchange {
   view_range in;
 };
 
-/// The length in bytes of a piece if the call pins no segment size, and the number of pieces that
-/// are in motion at the same time, in all and for each pair of ranks that exchange data.
-inline constexpr std::size_t view_piece_bytes = 256 * 1024;
+/// The number of pieces that are in motion at the same time, in all and for each pair of ranks that
+/// exchange data.
 inline constexpr int view_lanes = 4;
 inline constexpr int view_lanes_per_peer = 2;
 

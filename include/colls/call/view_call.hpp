@@ -7,9 +7,9 @@
 
 #include <colls/call/call_request.hpp>
 #include <colls/call/communicator_core.hpp>
-#include <colls/call/point_to_point_body.hpp>
 #include <colls/call/start_call.hpp>
 #include <colls/call/view_body.hpp>
+#include <colls/call/view_message.hpp>
 #include <colls/call/view_request.hpp>
 
 namespace colls::detail {
@@ -246,67 +246,6 @@ operation<> core<Transport>::exchange_views(const fingerprint& agreed,
 
 // ---- point to point
 
-/// The packed elements of a message. If there is no memory for them, the communicator is revoked,
-/// since the peer waits for the message.
-template <class Transport>
-class packed_view {
- public:
-  packed_view(Transport& net, call_base& owner, const any_view& view)
-      : view_(view), is_phantom_(is_phantom(net)), memory_(make(net, owner, view)) {}
-
-  mutable_bytes bytes() const { return memory_.all(); }
-  void read() const {
-    if (!is_phantom_) pack(view_, 0, view_.size(), memory_.data());
-  }
-  void write(std::size_t count) const {
-    if (!is_phantom_) unpack(view_, 0, count, memory_.data());
-  }
-
- private:
-  static scratch make(Transport& net, call_base& owner, const any_view& view) {
-    try {
-      return scratch(net.matching(), view.size() * view.element_size(), is_phantom(net));
-    } catch (const error&) {
-      detail::revoke(net, owner, failure(errc::not_enough_memory));
-      throw;
-    }
-  }
-
-  const any_view& view_;
-  bool is_phantom_;
-  scratch memory_;
-};
-
-template <class Transport>
-struct view_transfer {
-  using body = point_to_point_body<Transport>;
-
-  static task<> send(Transport& net, call_base& owner, message_key key, any_view data) {
-    const packed_view packed(net, owner, data);
-    packed.read();
-    auto sending = body::send(net, owner, key, packed.bytes());
-    co_await sending;
-  }
-  static task<received> recv(Transport& net, call_base& owner, message_key key, any_view data) {
-    const packed_view packed(net, owner, data);
-    auto receiving = body::recv(net, owner, key, packed.bytes(), data.element_size());
-    const received result = co_await receiving;
-    packed.write(result.count);
-    co_return result;
-  }
-  static task<received> send_recv(Transport& net, call_base& owner, message_key to, any_view out,
-                                  message_key from, any_view in) {
-    const packed_view sent(net, owner, out);
-    const packed_view taken(net, owner, in);
-    sent.read();
-    auto exchange =
-        body::send_recv(net, owner, to, sent.bytes(), from, taken.bytes(), in.element_size());
-    const received result = co_await exchange;
-    taken.write(result.count);
-    co_return result;
-  }
-};
-
 template <class Transport>
 operation<> core<Transport>::send_view(const any_view& data, int dest, int tag,
                                        const options& opts) {
@@ -316,7 +255,7 @@ operation<> core<Transport>::send_view(const any_view& data, int dest, int tag,
   check_readable(check, data);
   if (check.failed()) return refuse(new_call, check.reason());
   return begin_point_to_point(new_call, key.sequence, opts, [&](call_base& call) {
-    return view_transfer<Transport>::send(net(), call, key, data);
+    return view_message_body<Transport>::send(net(), call, key, data);
   });
 }
 
@@ -329,7 +268,7 @@ operation<received> core<Transport>::recv_view(const any_view& data, peer source
   check_writable(check, data);
   if (check.failed()) return refuse(new_call, check.reason());
   return begin_point_to_point(new_call, recorded_tag(tag), opts, [&](call_base& call) {
-    return view_transfer<Transport>::recv(net(), call, key, data);
+    return view_message_body<Transport>::recv(net(), call, key, data);
   });
 }
 
@@ -345,7 +284,7 @@ operation<received> core<Transport>::send_recv_view(const any_view& outgoing, in
   check_writable(check, incoming);
   if (check.failed()) return refuse(new_call, check.reason());
   return begin_point_to_point(new_call, to.sequence, opts, [&](call_base& call) {
-    return view_transfer<Transport>::send_recv(net(), call, to, outgoing, from, incoming);
+    return view_message_body<Transport>::send_recv(net(), call, to, outgoing, from, incoming);
   });
 }
 

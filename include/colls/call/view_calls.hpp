@@ -149,9 +149,10 @@ erased_view erase_argument(checks& check, const void* owner, Data&& data) {
 /// A reduction packs its elements into one working buffer, and may be called with contiguous data on
 /// other ranks. A call that only moves data packs pieces of 256 KiB, or of `options::segment` bytes,
 /// of which at most four for each peer are in motion; all ranks pass views to such a call. A message
-/// packs the view, and may be sent from or received into contiguous data on the other rank. The
-/// views and the memory must stay alive until the operation has ended. A call that writes a view of
-/// which two elements may share memory fails with `errc::invalid_argument`.
+/// may be sent from or received into contiguous data on the other rank; a long one is packed and
+/// unpacked in pieces of 256 KiB while it moves. The views and the memory must stay alive until the
+/// operation has ended. A call that writes a view of which two elements may share memory fails with
+/// `errc::invalid_argument`.
 template <class Communicator, class Memory>
 class view_calls {
  public:

@@ -49,6 +49,12 @@ class queued_send : Outgoing {
     this->done = &waiter;
     return net_.start(static_cast<Outgoing&>(*this));
   }
+  /// Makes the transport read the message, which must be longer than `eager_limit`, from `payload`.
+  void read_from(payload_source& payload)
+    requires requires(Outgoing& outgoing) { outgoing.source; }
+  {
+    this->source = &payload;
+  }
   std::error_code result() const { return this->ec; }
   /// Returns true if no part of the message has left this rank and no CTS (clear to send) for the
   /// message has arrived.

@@ -91,6 +91,16 @@ concept waking_transport = transport<Transport> && requires(Transport& net) { ne
 template <class Transport>
 concept consuming_transport = transport<Transport> && Transport::consumes;
 
+/// A transport that can read a message that is sent piece by piece, so that its bytes need not be
+/// contiguous in memory. Before a send operation starts, `read_from(payload)` makes the operation
+/// send the bytes of a `payload_source` that are as many as those of the message. The message must
+/// be longer than `eager_limit`, because the transport may copy a shorter one when it is sent.
+template <class Transport>
+concept sourcing_transport =
+    consuming_transport<Transport> &&
+    requires(Transport& net, const message_key& key, operation_record& record,
+             payload_source& payload) { net.send(key, const_bytes(), record).read_from(payload); };
+
 /// A transport whose ranks all run on one thread. Therefore the last rank to arrive at a barrier
 /// can do the work of all ranks. `net.arrive(lane, arguments, record)` returns an operation that
 /// joins the barrier. `arguments` points to data of the calling rank or is null. On the last

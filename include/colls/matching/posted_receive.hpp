@@ -11,6 +11,7 @@
 #include <colls/base/intrusive_list.hpp>
 #include <colls/base/key_table.hpp>
 #include <colls/matching/operation_record.hpp>
+#include <colls/matching/payload_source.hpp>
 
 #include <cstring>
 
@@ -84,6 +85,15 @@ struct posted_receive : key_table_node {
     } else if (bytes != 0) {
       std::memcpy(data, message, bytes);
     }
+  }
+  /// Receives a message of the user, whose receive takes pieces of any size.
+  void accept(payload_source& message, std::int32_t sender) {
+    received = message.size();
+    source = sender;
+    if (fold == nullptr) return message.copy_to(data);
+    message.for_each_piece([this](std::size_t offset, const_bytes piece) {
+      fold(fold_context, offset, piece.data, piece.size);
+    });
   }
 
   void finish(std::error_code result = {}) {

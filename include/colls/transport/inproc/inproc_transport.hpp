@@ -71,12 +71,18 @@ class inproc_transport final : failure_hooks {
       key.peer = net_.rank();  // for the receiver, the peer is the sender
       return net_.start(*this);
     }
+    /// See `sourcing_transport`.
+    void read_from(payload_source& payload) { source_ = &payload; }
     std::error_code result() const { return ec_; }
     bool untouched() const { return waiting_; }
 
    private:
     friend inproc_transport;
 
+    void deliver_to(posted_receive& receive) {
+      if (source_ != nullptr) return receive.accept(*source_, key.peer);
+      receive.accept(data_, size, key.peer);
+    }
     void drop() override {
       net_.remove_waiting(*this);
       net_.finish(*this, make_error_code(errc::closed));
@@ -89,6 +95,7 @@ class inproc_transport final : failure_hooks {
     inproc_transport& net_;
     operation_record& record_;
     const std::byte* data_;
+    payload_source* source_ = nullptr;  // if not null, in place of `data_`
     std::int32_t dest_;
     completion* done_ = nullptr;
     std::error_code ec_;
@@ -158,7 +165,7 @@ class inproc_transport final : failure_hooks {
   intrusive_list<send_operation, &send_operation::links_> waiting_sends_;
   std::size_t eager_ = 0;  // the number of bytes of this rank's buffered messages
 };
-static_assert(consuming_transport<inproc_transport>);
+static_assert(sourcing_transport<inproc_transport>);
 static_assert(completion_barrier_transport<inproc_transport>);
 
 /// The ranks of a world that runs on one thread, and the driver (event loop) of these ranks.
@@ -220,7 +227,7 @@ inline bool inproc_transport::start(send_operation& send) {
   inproc_transport& peer = world_[send.dest_];
   if (posted_receive* const receive = peer.matcher_.take(send.key)) {
     const std::error_code ec = peer.matcher_.check(*receive, send.key.peer, send.size, send.hash);
-    if (!ec) receive->accept(send.data_, send.size, send.key.peer);
+    if (!ec) send.deliver_to(*receive);
     receive->finish(ec);
     if (!send.key.is_point_to_point()) send.ec_ = ec;
     send.record_.bytes += send.size;
@@ -278,7 +285,7 @@ inline bool inproc_transport::start(posted_receive& receive) {
     auto& send = static_cast<send_operation&>(*message);
     send.net_.remove_waiting(send);
     receive.ec = matcher_.check(receive, send.key.peer, send.size, send.hash);
-    if (!receive.ec) receive.accept(send.data_, send.size, send.key.peer);
+    if (!receive.ec) send.deliver_to(receive);
     send.net_.finish(send, send.key.is_point_to_point() ? std::error_code() : receive.ec);
   }
   receive.record->bytes += receive.received;

@@ -93,7 +93,11 @@ struct checked_header : header {
 
   using header::operator=;
   void set_checksums(const std::byte* payload, std::size_t size) {
-    payload_sum = detail::crc32c(0, payload, size);
+    set_checksums(detail::crc32c(0, payload, size));
+  }
+  /// Sets the checksums of a frame whose payload has the checksum `of_payload`.
+  void set_checksums(std::uint32_t of_payload) {
+    payload_sum = of_payload;
     header_sum = sum();
   }
   bool is_intact() const { return header_sum == sum(); }

@@ -70,14 +70,16 @@ class payload_target final : public payload_writer {
   }
   /// Returns whether the payload is complete and its checksum is wrong.
   bool is_damaged() const { return is_damaged_; }
-  /// Makes `receive` the destination of the payload. If `receive` has a reduction, each piece of
-  /// the payload is normally reduced as soon as it arrives. However, if `in_place` is false, or if
-  /// an element is longer than `max_in_place_granularity` bytes, the payload is first gathered in
-  /// scratch memory and then reduced as a whole. Fails `receive` if there is no scratch memory.
+  /// Makes `receive` the destination of the payload. If `receive` has a fold function, that is, if
+  /// the payload is reduced or copied to elements that are not contiguous, each piece of the payload
+  /// is normally folded as soon as it arrives. However, if `in_place` is false, or if an element is
+  /// longer than `max_in_place_granularity` bytes, pieces of the payload are first gathered in
+  /// scratch memory. Fails `receive` if there is no scratch memory.
   void deliver_to(posted_receive& receive, bool in_place) {
     next_ = receive.data;
     if (receive.fold != nullptr && (!in_place || receive.granularity > max_in_place_granularity)) {
-      gathered_ = matcher_.acquire_scratch(receive.received);
+      gathered_bytes_ = std::min(receive.received, gathered_piece_bytes(receive.granularity));
+      gathered_ = matcher_.acquire_scratch(gathered_bytes_);
       if (gathered_.memory == nullptr) return fail_for_memory(receive);
       next_ = static_cast<std::byte*>(gathered_.memory);
     }
@@ -98,10 +100,15 @@ class payload_target final : public payload_writer {
   /// Returns the number of payload bytes that have not arrived.
   std::size_t left() const { return left_; }
   /// Returns the address to which the caller may write the next bytes of the payload. The caller
-  /// must call `filled` after it has written bytes there. Returns null if the payload is reduced in
-  /// place or discarded. The caller must then pass bytes that are reduced to `take`, and may pass
+  /// must call `filled` after it has written bytes there. Returns null if the payload is folded in
+  /// place or discarded. The caller must then pass bytes that are folded to `take`, and may pass
   /// bytes that are discarded to `filled`.
   std::byte* room() const { return next_; }
+  /// Returns how many bytes may be written to the address that `room()` returns.
+  std::size_t room_size() const {
+    if (gathered_.memory == nullptr) return left_;
+    return std::min(left_, static_cast<std::size_t>(gathered_begin() + gathered_bytes_ - next_));
+  }
   /// Records that the next `size` payload bytes have arrived. `source` is their address. If
   /// `room()` is not null, the caller must already have written the bytes to the address that
   /// `room()` returns. If `room()` is null, the bytes are discarded.
@@ -118,23 +125,25 @@ class payload_target final : public payload_writer {
     return in_place && next < left_ ? next - (delivered_ + next) % receive_->granularity : next;
   }
   void take(const std::byte* source, std::size_t size) {
-    if (next_ != nullptr) {
-      std::memcpy(next_, source, size);
-    } else if (receive_ != nullptr) {
-      receive_->fold(receive_->fold_context, delivered_, source, size);
+    while (size > 0) {
+      std::size_t part = size;
+      if (next_ != nullptr) {
+        part = std::min(size, room_size());
+        std::memcpy(next_, source, part);
+      } else if (receive_ != nullptr) {
+        receive_->fold(receive_->fold_context, delivered_, source, size);
+      }
+      filled(source, part);
+      source += part;
+      size -= part;
     }
-    filled(source, size);
   }
   /// Completes the receive that the payload belongs to, if there is such a receive. Called when all
   /// of the payload has arrived.
   void end() {
     if (posted_receive* const receive = std::exchange(receive_, nullptr)) {
       receive->writer = nullptr;
-      if (gathered_.memory != nullptr) {
-        receive->fold(receive->fold_context, 0, static_cast<std::byte*>(gathered_.memory),
-                      receive->received);
-        release_gathered();
-      }
+      release_gathered();
       receive->done->post();
     }
     if (unexpected_frame* const message = std::exchange(unexpected_, nullptr)) {
@@ -180,9 +189,15 @@ class payload_target final : public payload_writer {
   }
 
  private:
-  // The largest size, in bytes, of an element that is reduced in place. A payload with larger
-  // elements is gathered in scratch memory before it is reduced.
+  // The largest size, in bytes, of an element that is folded in place. Larger elements are gathered
+  // in scratch memory before they are folded.
   static constexpr std::size_t max_in_place_granularity = 4096;
+  // Returns how many bytes are gathered before they are folded. A piece of this size is still in the
+  // second cache when it is folded.
+  static std::size_t gathered_piece_bytes(std::size_t granularity) {
+    constexpr std::size_t piece = 256 * 1024;
+    return granularity < piece ? piece - piece % granularity : granularity;
+  }
 
   void note(const std::byte* bytes, std::size_t size) {
     if (size == 0) return;
@@ -195,7 +210,15 @@ class payload_target final : public payload_writer {
     if (receive_ != nullptr) receive_->record->bytes += size;
     delivered_ += size;
     left_ -= size;
+    if (gathered_.memory != nullptr && (left_ == 0 || room_size() == 0)) fold_gathered();
     if (left_ == 0) end();
+  }
+  std::byte* gathered_begin() const { return static_cast<std::byte*>(gathered_.memory); }
+  // Folds the gathered bytes, which end with byte `delivered_ - 1` of the payload.
+  void fold_gathered() {
+    const auto size = static_cast<std::size_t>(next_ - gathered_begin());
+    next_ = gathered_begin();
+    receive_->fold(receive_->fold_context, delivered_ - size, gathered_begin(), size);
   }
   void release_gathered() {
     if (gathered_.memory != nullptr) matcher_.release_scratch(std::exchange(gathered_, {}));
@@ -211,7 +234,8 @@ class payload_target final : public payload_writer {
   std::size_t left_ = 0;
   std::size_t delivered_ = 0;
   std::byte* next_ = nullptr;
-  tag_matcher::block gathered_;  // scratch memory for a payload that is reduced when it is complete
+  tag_matcher::block gathered_;  // scratch memory for bytes that are folded later
+  std::size_t gathered_bytes_ = 0;
   posted_receive* receive_ = nullptr;
   unexpected_frame* unexpected_ = nullptr;
   bool checked_ = false;

@@ -27,6 +27,7 @@ class connection;
 struct posted_send : key_table_node {
   checked_header frame;
   const std::byte* data = nullptr;
+  payload_source* source = nullptr;  // if not null, in place of `data`
   std::size_t size = 0;
   operation_record* record = nullptr;
   completion* done = nullptr;
@@ -50,6 +51,19 @@ struct posted_send : key_table_node {
     return awaits_cts || (queued && written == 0 && (frame.flags & flag::cleared) == 0);
   }
   std::size_t body() const { return is_rts_only ? 0 : size; }
+  /// Returns the bytes of the payload from `offset` on that are contiguous in memory.
+  const_bytes payload(std::size_t offset) const {
+    if (source == nullptr) return {data + offset, body() - offset};
+    return offset < body() ? source->at(offset) : const_bytes();
+  }
+  void set_checksums() {
+    if (source == nullptr || is_rts_only) return frame.set_checksums(data, body());
+    std::uint32_t sum = 0;
+    source->for_each_piece([&sum](std::size_t, const_bytes piece) {
+      sum = detail::crc32c(sum, piece.data, piece.size);
+    });
+    frame.set_checksums(sum);
+  }
   void finish(std::error_code result = {}) {
     conn = nullptr;
     ec = result;
@@ -112,7 +126,7 @@ class send_queue {
   /// Enables checksums for all frames, including the queued ones.
   void add_checksums() {
     header_bytes_ = sizeof(checked_header);
-    for_each([](posted_send& send) { send.frame.set_checksums(send.data, send.body()); });
+    for_each([](posted_send& send) { send.set_checksums(); });
     byte_queue unchecked;
     std::swap(unchecked, control_);
     while (!unchecked.empty()) {
@@ -168,7 +182,7 @@ class send_queue {
     send.is_rts_only = rts_only;
     send.written = 0;
     send.next_queued = nullptr;
-    if (has_checksums()) send.frame.set_checksums(send.data, send.body());
+    if (has_checksums()) send.set_checksums();
     (last_ != nullptr ? last_->next_queued : first_) = &send;
     last_ = &send;
     return first_ == &send;
@@ -198,8 +212,11 @@ class send_queue {
     } catch (const std::bad_alloc&) {
       return false;
     }
-    append_rest(send,
-                [this](const std::byte* data, std::size_t size) { tail_.append(data, size); });
+    for (std::size_t done = send.written; done < frame_bytes(send);) {
+      done += append_part(send, done, [this](const std::byte* data, std::size_t size) {
+        tail_.append(data, size);
+      });
+    }
     return true;
   }
 
@@ -215,8 +232,12 @@ class send_queue {
     checked_header checked;
     checked = frame;
     if (has_checksums()) checked.set_checksums(message.data, message.size);
-    append_rest(checked, message.data, message.size, done,
-                [this](const std::byte* data, std::size_t size) { tail_.append(data, size); });
+    if (done < header_bytes_) {
+      tail_.append(reinterpret_cast<const std::byte*>(&checked) + done, header_bytes_ - done);
+      done = header_bytes_;
+    }
+    const std::size_t written = done - header_bytes_;
+    tail_.append(message.data + written, message.size - written);
     return true;
   }
 
@@ -251,15 +272,20 @@ class send_queue {
     const auto add = [&](const std::byte* data, std::size_t size) {
       if (size != 0) parts[count++] = {const_cast<std::byte*>(data), size};
     };
+    // Adds the rest of a send. Returns false if the send has more bytes, which must go first.
+    const auto add_send = [&](const posted_send& send) {
+      return send.written + append_part(send, send.written, add) == frame_bytes(send);
+    };
     add(tail_.data(), tail_.size());
     const posted_send* send = first_;
+    bool is_complete = true;
     if (send != nullptr && send->written > 0) {
-      append_rest(*send, add);
+      is_complete = add_send(*send);
       send = send->next_queued;
     }
-    add(control_.data(), control_.size());
-    for (; send != nullptr && count + 2 <= parts.size(); send = send->next_queued) {
-      append_rest(*send, add);
+    if (is_complete) add(control_.data(), control_.size());
+    for (; send != nullptr && is_complete && count + 2 <= parts.size(); send = send->next_queued) {
+      is_complete = add_send(*send);
     }
     return static_cast<int>(count);
   }
@@ -270,14 +296,14 @@ class send_queue {
   struct piece {
     header frame;
     const std::byte* data = nullptr;
-    std::size_t size = 0;  // the number of payload bytes
+    std::size_t size = 0;  // the number of payload bytes that are contiguous in memory
   };
   piece front() const {
     if (!tail_.empty()) return {{}, tail_.data(), tail_.size()};
     if (is_send_at_front()) {
-      if (first_->written == 0) return {first_->frame, first_->data, first_->body()};
-      const std::size_t done = first_->written - header_bytes_;
-      return {{}, first_->data + done, first_->body() - done};
+      const bool begins = first_->written == 0;
+      const const_bytes rest = first_->payload(begins ? 0 : first_->written - header_bytes_);
+      return {begins ? first_->frame : header(), rest.data, rest.size};
     }
     piece next;
     std::memcpy(&next.frame, control_.data(), sizeof next.frame);
@@ -342,19 +368,16 @@ class send_queue {
     if (frame.kind == kind::revoke) last_revoke_ = control_total_ + 1;
     control_total_ += header_bytes_ + size;
   }
+  // Calls `add(data, size)` for the next bytes of the frame of `send`, of which `done` bytes have
+  // been written: the rest of the header, and the payload bytes that are contiguous in memory.
+  // Returns the number of these bytes.
   template <class Add>
-  void append_rest(const posted_send& send, const Add& add) const {
-    append_rest(send.frame, send.data, send.body(), send.written, add);
-  }
-  template <class Add>
-  void append_rest(const checked_header& frame, const std::byte* data, std::size_t size,
-                   std::size_t done, const Add& add) const {
-    if (done < header_bytes_) {
-      add(reinterpret_cast<const std::byte*>(&frame) + done, header_bytes_ - done);
-      add(data, size);
-    } else {
-      add(data + (done - header_bytes_), size - (done - header_bytes_));
-    }
+  std::size_t append_part(const posted_send& send, std::size_t done, const Add& add) const {
+    const std::size_t head = done < header_bytes_ ? header_bytes_ - done : 0;
+    if (head != 0) add(reinterpret_cast<const std::byte*>(&send.frame) + done, head);
+    const const_bytes payload = send.payload(done + head - header_bytes_);
+    add(payload.data, payload.size);
+    return head + payload.size;
   }
 
   // Returns whether `front()` returns a piece of the first queued send, not of a control frame.

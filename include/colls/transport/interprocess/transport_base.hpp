@@ -168,7 +168,7 @@ class transport_base : engine::source,
   int reports_ = 0;
   task_group tasks_;  // declared last, because its tasks use all members above
 };
-static_assert(consuming_transport<transport_base> && multi_send_recv_transport<transport_base>);
+static_assert(sourcing_transport<transport_base> && multi_send_recv_transport<transport_base>);
 
 }  // namespace colls
 

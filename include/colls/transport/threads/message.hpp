@@ -32,9 +32,10 @@ struct message final : unexpected_message, inbox_entry {
   // Only the sender accesses this pointer.
   void* owner = nullptr;
   const std::byte* data = nullptr;
-  tag_matcher::block copy;         // the bytes of a buffered message
-  tag_matcher* matcher = nullptr;  // the receiver's matcher, while the message is queued there
-  std::error_code result;          // set by the receiver
+  payload_source* source = nullptr;  // if not null, in place of `data`
+  tag_matcher::block copy;           // the bytes of a buffered message
+  tag_matcher* matcher = nullptr;    // the receiver's matcher, while the message is queued there
+  std::error_code result;            // set by the receiver
   cancel_notice cancellation;
 
   message() = default;
@@ -45,6 +46,11 @@ struct message final : unexpected_message, inbox_entry {
   /// Claims the message for the receiver. Returns false if the sender has cancelled the message. In
   /// that case the sender also puts a `cancel_notice` into the receiver's inbox.
   bool claim() noexcept { return swap(stage::available, stage::claimed); }
+  /// Passes the payload of a claimed message to `receive`.
+  void deliver_to(posted_receive& receive) {
+    if (source != nullptr) return receive.accept(*source, key.peer);
+    receive.accept(data, size, key.peer);
+  }
   /// Cancels the message on behalf of the sender. Returns false if the receiver has already claimed
   /// the message. The receiver then returns the message after it has processed it.
   bool try_cancel() noexcept { return swap(stage::available, stage::cancelled); }

@@ -76,6 +76,8 @@ class thread_transport final : failure_hooks {
       done_ = &done;
       return net_.start(*this);
     }
+    /// See `sourcing_transport`.
+    void read_from(payload_source& payload) { source_ = &payload; }
     std::error_code result() const { return ec_; }
     bool untouched() const { return message_ != nullptr && message_->is_unclaimed(); }
 
@@ -85,6 +87,7 @@ class thread_transport final : failure_hooks {
     operation_record& record_;
     message_key key_;  // its `peer` is the destination
     const std::byte* data_;
+    payload_source* source_ = nullptr;  // if not null, in place of `data_`
     std::size_t size_;
     completion* done_ = nullptr;
     std::error_code ec_;
@@ -198,6 +201,7 @@ class thread_transport final : failure_hooks {
     msg.hash = send.record_.hash;
     msg.return_inbox = &inbox_;
     msg.data = send.data_;
+    msg.source = send.source_;
     const std::size_t occupied = weight(send.size_);
     const bool buffered = send.key_.is_point_to_point() && send.size_ <= eager_limit &&
                           eager_ + occupied <= eager_window &&
@@ -322,7 +326,7 @@ class thread_transport final : failure_hooks {
   // calls.
   bool deliver(posted_receive& receive, message& msg) {
     receive.ec = matcher_.check(receive, msg.key.peer, msg.size, msg.hash);
-    if (!receive.ec) receive.accept(msg.data, msg.size, msg.key.peer);
+    if (!receive.ec) msg.deliver_to(receive);
     msg.return_to_sender(msg.key.is_point_to_point() ? std::error_code() : receive.ec);
     if (receive.ec != errc::mismatch || receive.record->communicator->failed()) return true;
     matcher_.enqueue(receive);
@@ -511,7 +515,7 @@ class thread_transport final : failure_hooks {
   failure_completion failure_completion_;
   threads::inbox_waker waker_;
 };
-static_assert(consuming_transport<thread_transport>);
+static_assert(sourcing_transport<thread_transport>);
 static_assert(driver<thread_transport>);
 
 /// The ranks of a world, and the inboxes through which their threads communicate. A program must

@@ -90,7 +90,7 @@ class stream_frames {
     std::byte sink[4096];
     std::byte* const room = target.room();
     const std::size_t left = target.left();
-    const std::size_t direct = room == nullptr ? std::min(left, sizeof sink) : left;
+    const std::size_t direct = room == nullptr ? std::min(left, sizeof sink) : target.room_size();
     unfilled_ = direct;
     if (left > 0) parts[count++] = {room == nullptr ? sink : room, direct};
     if (direct == left) {
