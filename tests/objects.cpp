@@ -8,6 +8,7 @@
 
 #include "support/driven_threads.hpp"
 #include "support/inproc_ranks.hpp"
+#include "support/soak.hpp"
 #include "support/tcp_world.hpp"
 #include "transport/suite.hpp"
 
@@ -301,6 +302,20 @@ TEST_CASE(
   auto gathering = colls::all_gather(all[1], fragile{fragile::written});
   CHECK(all.outcome(gathering).code == errc::closed);
   CHECK(all[0].failed() == nullptr);
+}
+
+TEST_CASE("an object of which little has arrived takes little memory") {
+  transport_suite::ranks<tcp_world> all(2);
+  const std::size_t before = soak::resident_bytes();
+  const char one = 1;
+  const colls::strided_view claimed(&one, {std::size_t{1} << 30}, {0});
+  auto receives = colls::recv<std::string>(all[1], 0, 5);
+  {
+    auto sends = all[0].send(claimed, 1, 5);
+    all.poll(20);  // the receiver has the length
+    CHECK(soak::resident_bytes() < before + (std::size_t{256} << 20));
+  }
+  CHECK(all.outcome(receives).code == errc::cancelled);
 }
 
 TEST_CASE("ranks whose objects differ in type get a mismatch") {

@@ -130,4 +130,55 @@ inline void check_counts(checks& check, const std::vector<std::size_t>& offsets,
                "a count is negative or too large");
 }
 
+/// The blocks of an all_to_all on one rank. Both lists are results of `offsets_of`, or empty if all
+/// blocks have equal length.
+struct all_to_all_blocks {
+  std::uint32_t type;
+  std::size_t element_size;
+  std::size_t in;  // elements
+  std::size_t out;
+  const std::vector<std::size_t>& sends;
+  const std::vector<std::size_t>& receives;
+
+  bool are_equal() const { return sends.empty() && receives.empty(); }
+};
+
+/// Makes `check` fail if the blocks of this rank do not fit together. `in_place` tells whether the
+/// results overwrite the input.
+inline void check_all_to_all(checks& check, const all_to_all_blocks& blocks, int rank, int ranks,
+                             bool in_place) {
+  const auto& [type, element_size, in, out, sends, receives] = blocks;
+  check_counts(check, sends, ranks, element_size);
+  check_counts(check, receives, ranks, element_size);
+  if (check.failed()) return;
+  if (blocks.are_equal()) {
+    check
+        .require(in % static_cast<std::size_t>(ranks) == 0,
+                 "in has %zu elements, no multiple of %d ranks", in, ranks)
+        .require(in == out, "in has %zu elements, out has %zu", in, out);
+    return;
+  }
+  const auto me = static_cast<std::size_t>(rank);
+  const std::size_t sent = sends[me + 1] - sends[me];
+  const std::size_t received = receives[me + 1] - receives[me];
+  check
+      .require(in == sends.back(), "in has %zu elements, the send counts are %zu", in, sends.back())
+      .require(out == receives.back(), "out has %zu elements, the receive counts are %zu", out,
+               receives.back())
+      .require(sent == received, "this rank sends %zu elements to itself and receives %zu", sent,
+               received)
+      .require(!in_place || sends == receives, "in place, both lists of counts are equal");
+}
+
+/// Returns the fingerprint of an all_to_all. If the caller passes counts, the number of elements may
+/// differ between ranks, so the fingerprint does not contain this number. Instead, the receiver of
+/// each message compares the length of the message with its own count.
+inline fingerprint fingerprint_of(const all_to_all_blocks& blocks, const options& opts) {
+  const bool are_equal = blocks.are_equal();
+  fingerprint result = fingerprint_of(collective::all_to_all, blocks.type, blocks.element_size,
+                                      are_equal ? blocks.in : 0, -1, opts);
+  result.shape = are_equal ? 0 : 1;
+  return result;
+}
+
 }  // namespace colls::detail

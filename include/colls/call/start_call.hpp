@@ -353,61 +353,31 @@ operation<> core<Transport>::all_to_all(std::uint32_t type, any_buffer in, any_b
   using channel = basic_channel<Transport>;
   checks check(collective::all_to_all);
   const auto ranks = static_cast<std::size_t>(state().size());
-  const bool equal_blocks = sends.empty() && receives.empty();
-  const auto own_count = [&](const offsets& list) {
-    const auto me = static_cast<std::size_t>(state().rank());
-    return list[me + 1] - list[me];
-  };
-  check_counts(check, sends, state().size(), in.element_size());
-  check_counts(check, receives, state().size(), in.element_size());
+  const bool in_place = in.data() == out.data();
+  const all_to_all_blocks blocks{type, in.element_size(), in.size(), out.size(), sends, receives};
   check.check_size(in).check_size(out);
-  if (equal_blocks) {
-    check
-        .require(in.size() % ranks == 0, "in has %zu elements, no multiple of %zu ranks", in.size(),
-                 ranks)
-        .require(in.size() == out.size(), "in has %zu elements, out has %zu", in.size(),
-                 out.size());
-  } else if (!check.failed()) {
-    check
-        .require(in.size() == sends.back(), "in has %zu elements, the send counts are %zu",
-                 in.size(), sends.back())
-        .require(out.size() == receives.back(), "out has %zu elements, the receive counts are %zu",
-                 out.size(), receives.back())
-        .require(own_count(sends) == own_count(receives),
-                 "this rank sends %zu elements to itself and receives %zu", own_count(sends),
-                 own_count(receives))
-        .require(in.data() != out.data() || sends == receives,
-                 "in place, both lists of counts are equal");
-  }
+  check_all_to_all(check, blocks, state().rank(), state().size(), in_place);
   check.require(!overlap_partially(in, out), "in and out overlap in part");
-  // If the caller passes counts, the total size of the blocks may differ between ranks. But all
-  // ranks must choose the same algorithm, so in this case the choice does not depend on the total
-  // size and assumes long blocks. All ranks must also have the same fingerprint, so the fingerprint
-  // does not contain the total size. Instead, the receiver of each message compares the length of
-  // the message with its own count.
+  // All ranks must choose the same algorithm. If the caller passes counts, the total size of the
+  // blocks may differ between ranks, so the choice assumes long blocks.
   constexpr std::size_t long_block = 64 * 1024;
-  const std::size_t count = equal_blocks ? in.size() : 0;
-  const auto make_fingerprint = [&] {
-    fingerprint result =
-        fingerprint_of(collective::all_to_all, type, in.element_size(), count, -1, opts);
-    result.shape = equal_blocks ? 0 : 1;
-    return result;
-  };
+  const bool are_equal = blocks.are_equal();
+  const auto make_fingerprint = [&] { return fingerprint_of(blocks, opts); };
   const auto make_query = [&] {
     return selection_query{collective::all_to_all,
-                           equal_blocks ? count * in.element_size() : ranks * long_block,
+                           are_equal ? in.size() * in.element_size() : ranks * long_block,
                            state().size()};
   };
   const auto arguments = [&](call<void>&, const auto& use) {
-    const partition blocks = partition::blocks(in.size() / ranks, state().size());
-    use(in, blocks, out, blocks);
+    const partition parts = partition::blocks(in.size() / ranks, state().size());
+    use(in, parts, out, parts);
   };
   const auto body = [&](call<void>&, const channel& net, const auto& chosen) {
     return call_body<channel>::all_to_all(net, chosen.run, in, out, std::move(sends),
                                           std::move(receives));
   };
   return launch<collective::all_to_all>(make_fingerprint, make_query, opts, check, 0,
-                                        equal_blocks && in.data() != out.data(), arguments, body);
+                                        are_equal && !in_place, arguments, body);
 }
 
 // ---- costs

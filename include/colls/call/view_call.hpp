@@ -187,36 +187,17 @@ operation<> core<Transport>::all_to_all_view(std::uint32_t type, const any_view&
   constexpr collective coll = collective::all_to_all;
   const int size = state().size();
   const auto ranks = static_cast<std::size_t>(size);
-  const bool equal_blocks = sends.empty() && receives.empty();
+  const all_to_all_blocks blocks{type, in.element_size(), in.size(), out.size(), sends, receives};
   checks check(coll);
-  check_counts(check, sends, size, in.element_size());
-  check_counts(check, receives, size, in.element_size());
   check_readable(check, in);
   check_writable(check, out);
   check.require(opts.algorithm == algorithm::automatic,
                 "an all_to_all of views has no algorithm to choose");
-  if (equal_blocks) {
-    check.require(in.size() % ranks == 0, "in has %zu elements, no multiple of %zu ranks",
-                  in.size(), ranks);
-    check_equal_size(check, in, out);
-  } else if (!check.failed()) {
-    const auto me = static_cast<std::size_t>(state().rank());
-    check
-        .require(in.size() == sends.back(), "in has %zu elements, the send counts are %zu",
-                 in.size(), sends.back())
-        .require(out.size() == receives.back(), "out has %zu elements, the receive counts are %zu",
-                 out.size(), receives.back())
-        .require(sends[me + 1] - sends[me] == receives[me + 1] - receives[me],
-                 "this rank sends %zu elements to itself and receives %zu",
-                 sends[me + 1] - sends[me], receives[me + 1] - receives[me])
-        .require(sends == receives || in.size() == 0 || in.address(0) != out.address(0),
-                 "in place, both lists of counts are equal");
-  }
+  const bool in_place = in.size() != 0 && out.size() != 0 && in.address(0) == out.address(0);
+  check_all_to_all(check, blocks, state().rank(), size, in_place);
   check_overlap(check, in, out);
   if (check.failed()) return refuse(make(coll), check.reason());
-  const std::size_t count = equal_blocks ? in.size() : 0;
-  fingerprint agreed = fingerprint_of(coll, type, in.element_size(), count, -1, opts);
-  agreed.shape = equal_blocks ? 0 : 1;
+  const fingerprint agreed = fingerprint_of(blocks, opts);
   const partition in_parts = partition_of(sends, in.size() / ranks, size);
   const partition out_parts = partition_of(receives, out.size() / ranks, size);
   std::vector<view_exchange> pairs;

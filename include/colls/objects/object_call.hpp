@@ -11,7 +11,9 @@
 #include <colls/objects/serializer.hpp>
 
 #include <exception>
+#include <memory>
 #include <optional>
+#include <span>
 #include <typeinfo>
 
 namespace colls::detail {
@@ -181,14 +183,17 @@ template <class T, class Transport>
 task<T> recv_object(core<Transport>& comm, call_base& owner, message_key key) {
   unexpected_message* message = nullptr;
   const message_owner discards(comm, message);
-  std::vector<std::byte> bytes;
+  // The memory is not initialised, so a message takes no more pages than bytes have arrived.
+  std::unique_ptr<std::byte[]> memory;
+  std::span<const std::byte> bytes;
   const auto resize = [&](std::size_t size) {
     try {
-      bytes.resize(size);
+      memory = std::make_unique_for_overwrite<std::byte[]>(size);
     } catch (...) {
       throw error(revoke_for_object(comm, collective::recv));
     }
-    return any_buffer(bytes.data(), size, 1);
+    bytes = {memory.get(), size};
+    return any_buffer(memory.get(), size, 1);
   };
   auto receiving = comm.recv_resized(owner, key, message, 1, default_most, resize);
   const received from = co_await receiving;
@@ -203,7 +208,7 @@ task<T> recv_object(core<Transport>& comm, call_base& owner, message_key key) {
     throw error(reason);
   }
   try {
-    co_return serializer<T>::read(std::span(std::as_const(bytes)).subspan(sizeof type));
+    co_return serializer<T>::read(bytes.subspan(sizeof type));
   } catch (...) {
     const failure reason = revoke_for_object(comm, collective::recv);
     throw error(reason);
