@@ -137,6 +137,20 @@ TEST_CASE("ranks exchange views, in place too") {
     exchange(in, in);
     all.expect(in, 0, values<int>(0, count));
     all.expect(in, 1, values<int>(1, count));
+
+    // What comes overwrites all elements before any of them leaves.
+    fields<int> data(2, count, 1);
+    auto exchanges = all[0].send_recv(in.of(0), 1, in.of(0), 1);
+    auto sends = all[1].send(in.of(1), 0);
+    CHECK(all.outcome(sends).code == errc{});
+    for (int polls = 0; polls < 1000 && in[0].elements() != values<int>(1, count); ++polls) {
+      all.poll(1);
+    }
+    auto receives = all[1].recv(data.of(1), 0);
+    CHECK(all.outcome(receives).code == errc{});
+    CHECK(all.outcome(exchanges).code == errc{});
+    all.expect(data, 1, values<int>(0, count));
+    all.expect(in, 0, values<int>(1, count));
   }
 }
 
