@@ -8,8 +8,11 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <array>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <random>
 
 namespace {
@@ -59,6 +62,19 @@ struct message : posted_send {
     done = &ended;
     frame = make_header(kind::data, key, size, 0);
   }
+  /// Makes the queue get the payload in pieces of 16 bytes, none of which is the payload itself.
+  void send_in_pieces() {
+    const auto copy = [](const void* self, std::size_t offset, std::size_t n, std::byte* dest) {
+      std::copy_n(static_cast<const message*>(self)->bytes.data() + offset, n, dest);
+    };
+    pieces.emplace(copy, this, size, colls::mutable_bytes(piece.data(), piece.size()));
+    source = &*pieces;
+    data = nullptr;
+  }
+
+ private:
+  std::array<std::byte, 16> piece{};
+  std::optional<colls::payload_source> pieces;
 };
 
 struct receive : posted_receive {
@@ -170,11 +186,15 @@ void prepare(send_queue& queue) {
 }  // namespace
 
 TEST_CASE("a send queue writes what it has begun, then control frames, then other sends") {
-  for (std::size_t cut = 1; cut < 200; ++cut) {
+  for (std::size_t i = 0; i < 400; ++i) {
+    const std::size_t cut = i / 2 + 1;
+    const bool in_pieces = i % 2 == 1;
     CAPTURE(cut);
+    CAPTURE(in_pieces);
     one_rank here;
     message first(here, 1, 50);
     message second(here, 2, 0);
+    if (in_pieces) first.send_in_pieces();
     const header control_frame = make_header(kind::goodbye, {}, 0, 0);
     send_queue queue;
     CHECK(queue.push(first));
@@ -194,15 +214,23 @@ TEST_CASE("a send queue writes what it has begun, then control frames, then othe
 }
 
 TEST_CASE("a withdrawn send leaves no trace, or all of its frame from a copy") {
-  for (std::size_t begun = 0; begun < sizeof(header) + 50; ++begun) {
+  for (std::size_t i = 0; i < 2 * (sizeof(header) + 50); ++i) {
+    const std::size_t begun = i / 2;
+    const bool in_pieces = i % 2 == 1;
     CAPTURE(begun);
+    CAPTURE(in_pieces);
     one_rank here;
     message first(here, 1, 50);
     message second(here, 2, 20);
+    if (in_pieces) first.send_in_pieces();
     send_queue queue;
     queue.push(first);
     queue.push(second);
-    std::vector<std::byte> all = written_by(queue, begun);
+    std::vector<std::byte> all;
+    while (all.size() < begun) {
+      const std::vector<std::byte> more = written_by(queue, begun - all.size());
+      all.insert(all.end(), more.begin(), more.end());
+    }
     const std::vector<std::byte> whole = joined(first.frame, first.bytes);
     CHECK(queue.withdraw(first));
     first.bytes.assign(50, std::byte{});
