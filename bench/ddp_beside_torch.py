@@ -113,9 +113,10 @@ def worker(arguments):
         losses.append(total.item() / len(batch))
     if rank == 0:
         speed = arguments.steps * BATCH / (time.monotonic() - began)
-        print(json.dumps({"losses": losses, "samples_per_second": speed, "version": torch.__version__}))
+        print(json.dumps({"losses": losses, "samples_per_second": speed, "version": torch.__version__}), flush=True)
     if ranks > 1:
-        dist.destroy_process_group()
+        dist.barrier()
+        os._exit(0)  # the destructors of torch 2.15 sometimes end the process by std::terminate
 
 
 def python_side(arguments, weights, ranks):
