@@ -23,6 +23,7 @@
 #include <colls/coroutine/completion.ipp>
 #include <colls/driver/engine.ipp>
 #include <colls/driver/socket.ipp>
+#include <colls/matching/communicator_table.ipp>
 #include <colls/matching/tag_matcher.ipp>
 #include <colls/os/crc32c.ipp>
 #include <colls/os/log_writer.ipp>

@@ -13,6 +13,7 @@
 #include <colls/base/fingerprint.ipp>
 #include <colls/base/log.ipp>
 #include <colls/coroutine/completion.ipp>
+#include <colls/matching/communicator_table.ipp>
 #include <colls/matching/tag_matcher.ipp>
 #include <colls/os/crc32c.ipp>
 #include <colls/os/log_writer.ipp>
