@@ -64,6 +64,13 @@ struct received {
   int tag = 0;
 };
 
+/// The neighbours of this rank in a directed graph of the ranks. If rank a lists rank b as a
+/// destination, rank b lists rank a as a source, and as often. A rank may be its own neighbour.
+struct neighbour_graph {
+  std::vector<int> sources;       // the ranks from which this rank receives
+  std::vector<int> destinations;  // the ranks to which this rank sends
+};
+
 namespace detail {
 
 template <class Range>
