@@ -11,6 +11,7 @@
 #include <colls/base/error.ipp>
 #include <colls/base/fingerprint.ipp>
 #include <colls/base/log.ipp>
+#include <colls/base/node_map.ipp>
 #include <colls/bootstrap/authenticating_listener.ipp>
 #include <colls/bootstrap/file_store.ipp>
 #include <colls/bootstrap/handshake.ipp>

@@ -222,21 +222,6 @@ inline bool overlap_partially(any_buffer a, any_buffer b) {
   return begin(a) < begin(b) + b_size && begin(b) < begin(a) + a_size;
 }
 
-/// Returns whether no two of the buffers overlap.
-inline bool are_disjoint(std::vector<any_buffer> buffers) {
-  std::erase_if(buffers, [](const any_buffer& each) { return each.size() == 0; });
-  const auto address = [](const any_buffer& each) {
-    return reinterpret_cast<std::uintptr_t>(each.data());
-  };
-  std::sort(buffers.begin(), buffers.end(),
-            [&](const any_buffer& a, const any_buffer& b) { return address(a) < address(b); });
-  for (std::size_t i = 1; i < buffers.size(); ++i) {
-    const any_buffer& before = buffers[i - 1];
-    if (address(before) + before.size() * before.element_size() > address(buffers[i])) return false;
-  }
-  return true;
-}
-
 /// The value that `offsets_of` returns in place of each offset after an invalid count.
 inline constexpr std::size_t invalid_count = PTRDIFF_MAX;
 /// Returns the offsets of consecutive blocks, followed by their total length. `counts` contains the
