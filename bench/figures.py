@@ -10,37 +10,10 @@ usage: figures.py SOURCE_DIR BUILD_DIR [--rounds N]
 import argparse
 import json
 import os
-import resource
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-
-INPROC = """#include <colls/colls.hpp>
-#include <vector>
-int main() {
-  colls::inproc::run(4, [](colls::inproc::communicator& comm) -> colls::task<> {
-    std::vector<float> v(16, float(comm.rank()));
-    co_await comm.all_reduce(v);
-  });
-}
-"""
-TCP = """#include <colls/run.hpp>
-#include <vector>
-int main() {
-  return colls::run([](colls::world& world) -> colls::task<> {
-    std::vector<float> v(1 << 20, float(world.rank()));
-    co_await world.all_reduce(v);
-  });
-}
-"""
-PROGRAMS = (
-    ("inproc", INPROC, False),
-    ("tcp, with joining (`colls::run`)", TCP, False),
-    ("the same with `COLLS_SEPARATE_COMPILATION`", TCP, True),
-    ("the file that includes `colls/source.hpp`, once", "#include <colls/source.hpp>\n", True),
-)
 
 
 def note(text):
@@ -66,27 +39,6 @@ def in_turn(commands, rounds):
         name: {key: statistics.median(run[key] for run in runs) for key in ("us_median", "us_min")}
         for name, runs in found.items()
     }
-
-
-def compile_times(include, rounds):
-    with tempfile.TemporaryDirectory() as folder:
-        rows = []
-        for what, text, separate in PROGRAMS:
-            source = os.path.join(folder, "one.cpp")
-            with open(source, "w") as file:
-                file.write("#define COLLS_SEPARATE_COMPILATION\n" * separate + text)
-            for compiler in filter(shutil.which, ("g++", "clang++-19")):
-                out = os.path.join(folder, "one.o")
-                command = [compiler, "-std=c++20", "-O2", f"-I{include}", "-c", source, "-o", out]
-                took = []
-                for _ in range(rounds):
-                    note(f"compiling: {what}, {compiler}")
-                    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-                    subprocess.run(command, check=True)
-                    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-                    took.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-                rows.append((what, compiler, min(took), os.path.getsize(out) / 1024))
-        return rows
 
 
 def main():
@@ -131,10 +83,6 @@ def main():
     note("sums beside streaming loops")
     print("\n" + subprocess.run([os.path.join(given.build, "bench/kernels")], check=True, text=True,
                                 stdout=subprocess.PIPE).stdout, end="")
-
-    print("\n| one all_reduce, -O2 | compiler | CPU s | object KiB |\n|---|---|---|---|")
-    for what, compiler, seconds, size in compile_times(os.path.join(given.source, "include"), 2):
-        print(f"| {what} | {compiler} | {seconds:.1f} | {size:.0f} |")
     note("")
 
 

@@ -60,13 +60,6 @@ TOP = {
 # Second parts of headers with long templates, which include them at their end.
 HALVES = {
     "call/split": "call/communicator",
-    "call/start_call": "call/communicator_core",
-    "call/point_to_point": "call/communicator_core",
-    "call/probe": "call/communicator_core",
-    "call/batch": "call/communicator_core",
-    "call/unknown_lengths": "call/communicator_core",
-    "call/neighbours": "call/communicator_core",
-    "call/view_call": "call/communicator_core",
     "transport/simulated/fault_injection": "transport/simulated/simulated_transport",
     "transport/simulated/rank": "transport/simulated/simulated_transport",
     "transport/simulated/world": "transport/simulated/simulated_transport",

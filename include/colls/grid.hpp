@@ -6,7 +6,7 @@
 // neighbours.
 
 #include <colls/call/communicator.hpp>
-#include <colls/call/neighbours.hpp>
+#include <colls/call/view_request.hpp>
 #include <colls/coroutine/task.hpp>
 
 #include <concepts>

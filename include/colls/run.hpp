@@ -6,8 +6,11 @@
 // world, and closes the world.
 
 #include <colls/bootstrap/config.hpp>
-#include <colls/colls.hpp>
+#include <colls/coroutine/sync_wait.hpp>
 #include <colls/world.hpp>
+
+#include <type_traits>
+#include <utility>
 
 namespace colls {
 

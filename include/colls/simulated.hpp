@@ -4,7 +4,7 @@
 
 // simulated: ranks on a simulated network. `join` makes the communicator of one rank.
 
-#include <colls/call/communicator.hpp>
+#include <colls/call/communicator.ipp>
 #include <colls/transport/simulated/simulated_transport.hpp>
 
 namespace colls::simulated {

@@ -10,5 +10,6 @@
 #include <colls/transport/interprocess/carrier/stream_pipe.hpp>
 #include <colls/transport/interprocess/transport_base.hpp>
 
+#include <colls/call/communicator.ipp>
 #include <colls/join.ipp>
 #include <colls/run.ipp>

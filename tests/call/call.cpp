@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 #include <colls/call/call.hpp>
+#include <colls/call/frameless_call.hpp>
 
 #include "../support/communicators.hpp"
 

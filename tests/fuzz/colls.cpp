@@ -11,6 +11,7 @@
 #include <colls/base/error.ipp>
 #include <colls/base/fingerprint.ipp>
 #include <colls/base/log.ipp>
+#include <colls/base/node_map.ipp>
 #include <colls/bootstrap/authenticating_listener.ipp>
 #include <colls/bootstrap/file_store.ipp>
 #include <colls/bootstrap/handshake.ipp>
@@ -23,6 +24,7 @@
 #include <colls/coroutine/completion.ipp>
 #include <colls/driver/engine.ipp>
 #include <colls/driver/socket.ipp>
+#include <colls/matching/communicator_table.ipp>
 #include <colls/matching/tag_matcher.ipp>
 #include <colls/os/crc32c.ipp>
 #include <colls/os/log_writer.ipp>

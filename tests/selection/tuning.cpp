@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 #include <colls/algorithm/table.hpp>
+#include <colls/selection/cost_model.hpp>
 #include <colls/selection/tuning.hpp>
 
 #include "../support/closed_forms.hpp"

@@ -64,6 +64,13 @@ struct received {
   int tag = 0;
 };
 
+/// The neighbours of this rank in a directed graph of the ranks. If rank a lists rank b as a
+/// destination, rank b lists rank a as a source, and as often. A rank may be its own neighbour.
+struct neighbour_graph {
+  std::vector<int> sources;       // the ranks from which this rank receives
+  std::vector<int> destinations;  // the ranks to which this rank sends
+};
+
 namespace detail {
 
 template <class Range>
@@ -213,21 +220,6 @@ inline bool overlap_partially(any_buffer a, any_buffer b) {
   if (a_size == 0 || b_size == 0) return false;
   if (begin(a) == begin(b) && a_size == b_size) return false;
   return begin(a) < begin(b) + b_size && begin(b) < begin(a) + a_size;
-}
-
-/// Returns whether no two of the buffers overlap.
-inline bool are_disjoint(std::vector<any_buffer> buffers) {
-  std::erase_if(buffers, [](const any_buffer& each) { return each.size() == 0; });
-  const auto address = [](const any_buffer& each) {
-    return reinterpret_cast<std::uintptr_t>(each.data());
-  };
-  std::sort(buffers.begin(), buffers.end(),
-            [&](const any_buffer& a, const any_buffer& b) { return address(a) < address(b); });
-  for (std::size_t i = 1; i < buffers.size(); ++i) {
-    const any_buffer& before = buffers[i - 1];
-    if (address(before) + before.size() * before.element_size() > address(buffers[i])) return false;
-  }
-  return true;
 }
 
 /// The value that `offsets_of` returns in place of each offset after an invalid count.

@@ -11,6 +11,8 @@
 #include <colls/call/pin_algorithm.hpp>
 #include <colls/call/prepared_calls.hpp>
 #include <colls/call/probed_message.hpp>
+#include <colls/call/start_typed_call.hpp>
+#include <colls/call/transfer.hpp>
 #include <colls/call/view_calls.hpp>
 
 #include <memory>
@@ -630,6 +632,10 @@ class communicator : public view_calls<communicator<Transport>, transport_memory
   template <class Executor>
     requires(!detail::is_options<Executor>)
   operation<communicator> dup(const Executor& executor, const options& opts = {}) {
+    static_assert(
+        requires { sizeof(Transport); },
+        "colls: where COLLS_SEPARATE_COMPILATION is defined, a file that calls dup(executor) "
+        "includes the transport's header: <colls/interprocess.hpp> for colls::world");
     return core_->dup(executor, opts);
   }
 
@@ -850,7 +856,9 @@ class communicator : public view_calls<communicator<Transport>, transport_memory
 
 }  // namespace colls
 
-#include <colls/call/split.hpp>
+#ifndef COLLS_SEPARATE_COMPILATION
+#include <colls/call/communicator.ipp>
+#endif
 
 // COLLS_COMMUNICATOR(extern, T) declares that the templates of communicators over the transport T
 // are instantiated in another file. COLLS_COMMUNICATOR(, T) instantiates them in the current file.

@@ -24,14 +24,13 @@ class communicator;
 template <class Transport>
 class probed_message;
 class transfer;
-struct neighbour_graph;
 
 namespace detail {
 
 struct view_exchange;
 
 /// One rank's side of a communicator that uses the transport `Transport`.
-/// start_call.hpp, point_to_point.hpp and split.hpp define the calls. A program can compile these
+/// The headers that communicator.ipp includes define the calls. A program can compile these
 /// functions in a separate file. Files that only make calls then do not need the complete type of
 /// the transport.
 ///
@@ -317,11 +316,3 @@ void set_device_options(operation_record& record, const options& opts) {
 }  // namespace detail
 
 }  // namespace colls
-
-#include <colls/call/batch.hpp>
-#include <colls/call/neighbours.hpp>
-#include <colls/call/point_to_point.hpp>
-#include <colls/call/probe.hpp>
-#include <colls/call/start_call.hpp>
-#include <colls/call/unknown_lengths.hpp>
-#include <colls/call/view_call.hpp>

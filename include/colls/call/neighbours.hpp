@@ -16,16 +16,7 @@
 #include <climits>
 #include <vector>
 
-namespace colls {
-
-/// The neighbours of this rank in a directed graph of the ranks. If rank a lists rank b as a
-/// destination, rank b lists rank a as a source, and as often. A rank may be its own neighbour.
-struct neighbour_graph {
-  std::vector<int> sources;       // the ranks from which this rank receives
-  std::vector<int> destinations;  // the ranks to which this rank sends
-};
-
-namespace detail {
+namespace colls::detail {
 
 /// Returns the positions of all ranks in `list` except `rank`.
 inline std::vector<int> positions_of_peers(const std::vector<int>& list, int rank) {
@@ -156,6 +147,4 @@ operation<> core<Transport>::exchange_with_neighbours(collective coll, std::uint
   });
 }
 
-}  // namespace detail
-
-}  // namespace colls
+}  // namespace colls::detail

@@ -144,45 +144,4 @@ task<received> core<Transport>::recv_resized(call_base& owner, message_key key,
   }
 }
 
-template <class Transport>
-template <class Value, class Body>
-operation<Value> core<Transport>::receive(peer source, recv_tag tag, const options& opts,
-                                          const Body& body) {
-  auto* const new_call = make<call<Value>>(collective::recv);
-  checks check(collective::recv);
-  const message_key key = receive_key(check, source, tag);
-  if (check.failed()) return refuse(new_call, check.reason());
-  return begin_point_to_point(new_call, recorded_tag(tag), opts,
-                              [&](call_base& call) { return body(call, key); });
-}
-
-/// Receives a message into a new vector. If `probed` is not null, receives the message that it
-/// owns.
-template <class T, class Transport>
-task<std::vector<T>> recv_vector_body(core<Transport>& comm, call_base& owner, message_key key,
-                                      unexpected_message** probed, std::size_t most) {
-  unexpected_message* message = nullptr;
-  const message_owner discards(comm, message);
-  if (probed != nullptr) match_queues::move_ownership(*probed, message);
-  std::vector<T> values;
-  const auto resize = [&](std::size_t count) {
-    values.resize(count);
-    return any_buffer(values.data(), count, sizeof(T));
-  };
-  auto receiving = comm.recv_resized(owner, key, message, sizeof(T), most, resize);
-  co_await receiving;
-  co_return values;
-}
-
-template <class Transport>
-template <class T>
-operation<std::vector<T>> core<Transport>::recv_vector(peer source, recv_tag tag,
-                                                       unexpected_message** probed,
-                                                       std::size_t most, const options& opts) {
-  const auto body = [&](call_base& call, const message_key& key) {
-    return recv_vector_body<T>(*this, call, key, probed, most);
-  };
-  return receive<std::vector<T>>(source, tag, opts, body);
-}
-
 }  // namespace colls::detail

@@ -255,10 +255,6 @@ template <class Transport>
 template <class Executor>
 operation<communicator<Transport>> core<Transport>::dup(const Executor& executor,
                                                         const options& opts) {
-  static_assert(
-      requires { sizeof(Transport); },
-      "colls: where COLLS_SEPARATE_COMPILATION is defined, a file that calls dup(executor) "
-      "includes the transport's header: <colls/interprocess.hpp> for colls::world");
   static_assert(world_transport<Transport>,
                 "colls: this transport cannot be made again for another executor: dup(executor) "
                 "needs a transport between processes, with `make` and `info()`");

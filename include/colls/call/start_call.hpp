@@ -113,6 +113,21 @@ operation<> core<Transport>::reduce_to_all(const reduction& op, const any_buffer
                       op.is_plain(), arguments, body);
 }
 
+/// Returns whether no two of the buffers overlap.
+inline bool are_disjoint(std::vector<any_buffer> buffers) {
+  std::erase_if(buffers, [](const any_buffer& each) { return each.size() == 0; });
+  const auto address = [](const any_buffer& each) {
+    return reinterpret_cast<std::uintptr_t>(each.data());
+  };
+  std::sort(buffers.begin(), buffers.end(),
+            [&](const any_buffer& a, const any_buffer& b) { return address(a) < address(b); });
+  for (std::size_t i = 1; i < buffers.size(); ++i) {
+    const any_buffer& before = buffers[i - 1];
+    if (address(before) + before.size() * before.element_size() > address(buffers[i])) return false;
+  }
+  return true;
+}
+
 template <class Transport>
 operation<> core<Transport>::all_reduce_group(const reduction& op, std::vector<any_buffer> parts,
                                               const options& opts) {

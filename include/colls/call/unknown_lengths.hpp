@@ -267,22 +267,4 @@ task<> core<Transport>::run_unknown_lengths(call_base& owner, unknown_lengths_re
   return unknown_lengths_body<Transport>::run({*net_, owner}, how, std::move(call), result);
 }
 
-/// Starts a call of unknown lengths of the type `Call`, which is derived from `unknown_lengths_call`.
-/// `prepare(call)` is called before the call begins.
-template <class Call, class Transport, class Prepare>
-operation<typename Call::value_type> start_unknown_lengths(core<Transport>& comm,
-                                                           unknown_lengths_request request,
-                                                           const options& opts,
-                                                           const Prepare& prepare) {
-  checks check(request.operation);
-  const fingerprint agreed = comm.check_unknown_lengths(request, opts, check);
-  if (check.failed()) {
-    return comm.refuse(comm.template make<Call>(request.operation), check.reason());
-  }
-  return comm.template begin<Call>(cached_call(agreed), opts, 0, [&](Call& new_call) {
-    prepare(new_call);
-    (void)(new_call.work = comm.run_unknown_lengths(new_call, std::move(request), new_call, opts));
-  });
-}
-
 }  // namespace colls::detail

@@ -8,40 +8,13 @@
 #include <colls/base/strided_view.hpp>
 #include <colls/call/call_body.hpp>
 #include <colls/call/view_message.hpp>
+#include <colls/call/view_request.hpp>
 
 #include <algorithm>
 #include <climits>
 #include <vector>
 
 namespace colls::detail {
-
-/// Elements of a view that follow each other.
-struct view_range {
-  any_view view;
-  std::size_t first = 0;
-  std::size_t count = 0;
-
-  view_range() = default;
-  explicit view_range(const any_view& all) : view(all), count(all.size()) {}
-  view_range(const any_view& all, std::size_t first_element, std::size_t elements)
-      : view(all), first(first_element), count(elements) {}
-
-  /// Returns the elements of piece `k`, if each piece but the last has `most` elements.
-  view_range piece(int k, std::size_t most) const {
-    const std::size_t begin = std::min(count, static_cast<std::size_t>(k) * most);
-    return {view, first + begin, std::min(most, count - begin)};
-  }
-};
-
-/// What a rank sends to the rank `peer` and receives from it. The same pieces of `out` and `in` may
-/// be the same elements.
-struct view_exchange {
-  int peer;
-  bool sends;
-  view_range out;
-  bool receives;
-  view_range in;
-};
 
 /// The number of pieces that are in motion at the same time, in all and for each pair of ranks that
 /// exchange data.

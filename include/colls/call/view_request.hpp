@@ -2,13 +2,44 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// view_request: checks of the arguments of calls on strided views, and their fingerprint.
+// view_request: the arguments of calls on strided views, checks of them, and their fingerprint.
 
 #include <colls/base/strided_view.hpp>
 #include <colls/call/arguments.hpp>
 #include <colls/call/call_request.hpp>
 
+#include <algorithm>
+#include <cstddef>
+
 namespace colls::detail {
+
+/// Elements of a view that follow each other.
+struct view_range {
+  any_view view;
+  std::size_t first = 0;
+  std::size_t count = 0;
+
+  view_range() = default;
+  explicit view_range(const any_view& all) : view(all), count(all.size()) {}
+  view_range(const any_view& all, std::size_t first_element, std::size_t elements)
+      : view(all), first(first_element), count(elements) {}
+
+  /// Returns the elements of piece `k`, if each piece but the last has `most` elements.
+  view_range piece(int k, std::size_t most) const {
+    const std::size_t begin = std::min(count, static_cast<std::size_t>(k) * most);
+    return {view, first + begin, std::min(most, count - begin)};
+  }
+};
+
+/// What a rank sends to the rank `peer` and receives from it. The same pieces of `out` and `in` may
+/// be the same elements.
+struct view_exchange {
+  int peer;
+  bool sends;
+  view_range out;
+  bool receives;
+  view_range in;
+};
 
 /// Makes `check` fail if no call can read `view`.
 inline checks& check_readable(checks& check, const any_view& view) {

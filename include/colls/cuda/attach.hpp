@@ -5,7 +5,7 @@
 // attach: makes a communicator for device memory from a communicator for host memory.
 
 #include <colls/base/log.hpp>
-#include <colls/call/communicator.hpp>
+#include <colls/call/communicator.ipp>
 #include <colls/cuda/check.hpp>
 #ifdef __CUDACC__
 #include <colls/cuda/half.cuh>

@@ -15,13 +15,16 @@
 #include <colls/matching/in_flight.hpp>
 #include <colls/matching/match_queues.hpp>
 #include <colls/matching/scratch_pool.hpp>
-#include <colls/matching/stragglers.hpp>
+#include <colls/matching/state_report.hpp>
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 #include <vector>
 
 namespace colls {
+
+class stragglers;
 
 /// The interface through which a tag_matcher asks its transports to fail operations and to send
 /// messages about failures and late ranks.
@@ -99,6 +102,7 @@ failure peer_left_failure(int peer);
 class tag_matcher : public match_queues {
  public:
   explicit tag_matcher(int rank);
+  ~tag_matcher();
 
   int rank() const { return rank_; }
   void add(failure_hooks& hooks);
@@ -377,7 +381,8 @@ class tag_matcher : public match_queues {
   std::vector<failure_hooks*> hooks_;
   communicator_table communicators_;
   in_flight calls_;
-  std::vector<stragglers> stragglers_;  // one per communicator where an operation has waited long
+  // One per communicator where an operation has waited long.
+  std::vector<std::unique_ptr<stragglers>> stragglers_;
   time_point last_spread_ = -seconds;
   scratch_pool scratch_pool_;
 };

@@ -7,6 +7,7 @@
 // sequence number.
 
 #include <colls/base/compiler.hpp>
+#include <colls/matching/stragglers.hpp>
 #include <colls/matching/tag_matcher.hpp>
 
 namespace colls {
@@ -19,6 +20,7 @@ COLLS_ONCE failure peer_left_failure(int peer) {
 }
 
 COLLS_ONCE tag_matcher::tag_matcher(int rank) : rank_(rank) {}
+COLLS_ONCE tag_matcher::~tag_matcher() = default;
 
 COLLS_ONCE void tag_matcher::add(failure_hooks& hooks) { hooks_.push_back(&hooks); }
 
@@ -35,7 +37,7 @@ COLLS_ONCE void tag_matcher::add(communicator_state& communicator) {
 COLLS_ONCE void tag_matcher::remove(communicator_state& communicator) {
   communicators_.remove(communicator);
   std::erase_if(stragglers_,
-                [&](const stragglers& table) { return &table.communicator() == &communicator; });
+                [&](const auto& table) { return &table->communicator() == &communicator; });
   // The senders of the dropped messages may still wait for this rank. `inspect` tells them that
   // this rank has left the communicator.
   drop_unexpected_of(communicator.id(), 1, [this](const message_key& key) { inspect(key, 0); });
@@ -177,8 +179,8 @@ COLLS_ONCE bool tag_matcher::is_recently_announced(const operation_record& recor
 
 COLLS_ONCE time_point tag_matcher::due() const {
   time_point first = calls_.due();
-  for (const stragglers& table : stragglers_) {
-    first = std::min(first, std::max(table.due(), last_spread_ + 5 * milliseconds));
+  for (const auto& table : stragglers_) {
+    first = std::min(first, std::max(table->due(), last_spread_ + 5 * milliseconds));
   }
   return first;
 }
@@ -215,8 +217,8 @@ COLLS_ONCE std::vector<int> tag_matcher::peers_of(const operation_record& record
 }
 
 COLLS_ONCE stragglers* tag_matcher::stragglers_on(std::uint32_t communicator) {
-  for (stragglers& table : stragglers_) {
-    if (table.communicator().id() == communicator) return &table;
+  for (const auto& table : stragglers_) {
+    if (table->communicator().id() == communicator) return table.get();
   }
   return nullptr;
 }
@@ -227,7 +229,9 @@ COLLS_ONCE stragglers& tag_matcher::ensure_stragglers(const operation_record& re
   const operation_record* const oldest = comm.oldest_collective();
   const std::uint64_t sequence = oldest != nullptr ? oldest->sequence : 0;
   stragglers* const known = stragglers_on(comm.id());
-  if (known == nullptr) return stragglers_.emplace_back(comm, sequence, now);
+  if (known == nullptr) {
+    return *stragglers_.emplace_back(std::make_unique<stragglers>(comm, sequence, now));
+  }
   if (known->sequence() != sequence) *known = stragglers(comm, sequence, now);
   return *known;
 }
@@ -417,14 +421,14 @@ COLLS_ONCE void tag_matcher::report_end(const operation_record& record) {
 }
 
 COLLS_ONCE void tag_matcher::spread_reports(time_point now) {
-  std::erase_if(stragglers_, [&](const stragglers& table) {
-    const communicator_state& comm = table.communicator();
+  std::erase_if(stragglers_, [&](const auto& table) {
+    const communicator_state& comm = table->communicator();
     const operation_record* const oldest = comm.oldest_collective();
-    return comm.failed() || table.sequence() != (oldest != nullptr ? oldest->sequence : 0) ||
+    return comm.failed() || table->sequence() != (oldest != nullptr ? oldest->sequence : 0) ||
            !comm.is_in_use();
   });
   for (std::size_t i = 0; i < stragglers_.size(); ++i) {
-    stragglers& table = stragglers_[i];
+    stragglers& table = *stragglers_[i];
     if (!table.is_due(now)) continue;
     const std::uint32_t id = table.communicator().id();
     const state_report known = make_report(id, now);

@@ -8,6 +8,7 @@
 
 #include <colls/inproc.hpp>
 
+#include <colls/call/communicator.ipp>
 #include <colls/transport/inproc/inproc_transport.ipp>
 
 COLLS_COMMUNICATOR(, colls::inproc_transport)

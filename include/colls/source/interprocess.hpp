@@ -9,4 +9,6 @@
 #include <colls/interprocess.hpp>
 #include <colls/world.hpp>
 
+#include <colls/call/communicator.ipp>
+
 COLLS_COMMUNICATOR(, colls::interprocess_transport)

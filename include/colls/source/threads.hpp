@@ -8,4 +8,6 @@
 
 #include <colls/threads.hpp>
 
+#include <colls/call/communicator.ipp>
+
 COLLS_COMMUNICATOR(, colls::thread_transport)

@@ -15,7 +15,7 @@
 #include <colls/base/error.hpp>
 #include <colls/base/fingerprint.hpp>
 #include <colls/base/key_table.hpp>
-#include <colls/matching/stragglers.hpp>
+#include <colls/matching/state_report.hpp>
 #include <colls/os/crc32c.hpp>
 
 #include <algorithm>
