@@ -636,6 +636,9 @@ class communicator : public view_calls<communicator<Transport>, transport_memory
         requires { sizeof(Transport); },
         "colls: where COLLS_SEPARATE_COMPILATION is defined, a file that calls dup(executor) "
         "includes the transport's header: <colls/interprocess.hpp> for colls::world");
+    static_assert(world_transport<Transport>,
+                  "colls: this transport cannot be made again for another executor: dup(executor) "
+                  "needs a transport between processes, with `make` and `info()`");
     return core_->dup(executor, opts);
   }
 

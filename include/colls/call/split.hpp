@@ -255,9 +255,6 @@ template <class Transport>
 template <class Executor>
 operation<communicator<Transport>> core<Transport>::dup(const Executor& executor,
                                                         const options& opts) {
-  static_assert(world_transport<Transport>,
-                "colls: this transport cannot be made again for another executor: dup(executor) "
-                "needs a transport between processes, with `make` and `info()`");
   fingerprint agreed;
   agreed.operation = collective::dup;
   agreed.shape = 1;  // a dup whose result shares this communicator's connections has shape 0
