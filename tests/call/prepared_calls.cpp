@@ -164,7 +164,7 @@ TEST_CASE("a prepared call that is in flight is not started again") {
   REQUIRE(refused.done());
   const colls::failure why = failure_of(all, refused);
   CHECK(why.code == errc::invalid_argument);
-  CHECK(says(why, "has not ended"));
+  CHECK(says(why, "was not awaited"));
   auto peer = all[1].all_reduce(data[1]);
   all.wait(peer);
   all.wait(running);
@@ -183,6 +183,28 @@ TEST_CASE("a prepared call that is in flight is not started again") {
   all.wait(third);
   CHECK(data[0][0] == 12);
   all.check_good();
+}
+
+TEST_CASE(
+    "a prepared call whose operation has ended is started again when that was awaited or dropped") {
+  communicators all(1);  // operations end at once
+  std::vector<int> data{1};
+  auto step = all[0].prepare_all_reduce(data);
+  std::optional<colls::operation<>> first(step.start());
+  CHECK(first->done());
+  auto refused = step.start();
+  CHECK(says(failure_of(all, refused), "was not awaited"));
+  all.wait(*first);
+  std::optional<colls::operation<>> second(step.start());
+  auto moved = std::move(step);
+  auto refused_again = moved.start();
+  CHECK(says(failure_of(all, refused_again), "was not awaited"));
+  first.reset();  // an older operation
+  auto still_refused = moved.start();
+  CHECK(says(failure_of(all, still_refused), "was not awaited"));
+  second.reset();
+  auto third = moved.start();
+  all.wait(third);
 }
 
 TEST_CASE("a prepared call may be destroyed while its operation is in flight") {

@@ -326,6 +326,7 @@ TEST_CASE("views that no call can use are refused on their rank") {
   refused(comm.gather(long_block, colls::none, 1), "");
   refused(comm.all_reduce(strided_view<int>(nullptr, {4}, {2})), "no memory");
   refused(comm.send(strided_view<int>(nullptr, {4}, {2}), 1), "no memory");
+  refused(comm.broadcast(strided_view<int>(nullptr, {4}, {1}), 1), "no memory");
   const strided_view shifted(out.data() + 2, {20}, {2});
   refused(comm.all_reduce(wide, shifted), "overlap in part");
   refused(comm.all_to_all(wide, shifted), "overlap in part");
@@ -364,12 +365,14 @@ TEST_CASE("views that no call can use are refused on their rank") {
 }
 
 template <class First, class Others>
-void expect_mismatch(const First& first, const Others& others) {
+void expect_mismatch(const First& first, const Others& others, const char* text = "") {
   view_ranks<tcp_world> all(3);
   auto of_first = first(all[0]);
   std::vector<decltype(others(all[1]))> of_others;
   for (int rank = 1; rank < 3; ++rank) of_others.push_back(others(all[rank]));
-  CHECK(all.outcome(of_first).code == errc::mismatch);
+  const colls::failure why = all.outcome(of_first);
+  CHECK(why.code == errc::mismatch);
+  CHECK(std::string_view(why.detail).find(text) != std::string_view::npos);
   for (auto& call : of_others) CHECK(all.outcome(call).code == errc::mismatch);
   all.expect_spares_work(3);
 }
@@ -385,7 +388,8 @@ TEST_CASE("another count or type, or a contiguous buffer where views move, is a 
   expect_mismatch([&](auto& comm) { return comm.broadcast(nine, 0); }, broadcast_ten);
   expect_mismatch([&](auto& comm) { return comm.broadcast(ten, 1); }, broadcast_ten);
   expect_mismatch([&](auto& comm) { return comm.broadcast(ten_floats, 0); }, broadcast_ten);
-  expect_mismatch([&](auto& comm) { return comm.broadcast(plain, 0); }, broadcast_ten);
+  expect_mismatch([&](auto& comm) { return comm.broadcast(plain, 0); }, broadcast_ten,
+                  "strided and other data");
   expect_mismatch([&](auto& comm) { return comm.all_reduce(ten); },
                   [&](auto& comm) { return comm.all_reduce(nine); });
 }

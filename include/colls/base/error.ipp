@@ -99,7 +99,7 @@ COLLS_ONCE failure failure_of(const std::exception_ptr& cause) noexcept {
   } catch (const std::exception& other) {
     return failure(errc::user_op_failed, other.what());
   } catch (...) {
-    return failure(errc::user_op_failed);
+    return failure(errc::user_op_failed, "an exception that is no std::exception");
   }
 }
 

@@ -103,7 +103,10 @@ COLLS_ONCE void describe_mismatch(failure& reason, int rank, const fingerprint& 
   const bool is_custom =
       call.algorithm == algorithm::custom && other_call.algorithm == algorithm::custom;
   const std::uint64_t differing = call.shape ^ other_call.shape;
-  add(call.count != other_call.count || (is_custom ? differing << 32 : differing) != 0, "count");
+  const bool shapes_differ = (is_custom ? differing << 32 : differing) != 0;
+  const bool has_data = call.type != 0 && call.count == other_call.count;
+  add(call.count != other_call.count || (shapes_differ && !has_data), "count");
+  add(shapes_differ && has_data, "counts, or strided and other data");
   add(call.type != other_call.type || call.element_size != other_call.element_size, "type");
   add(call.op != other_call.op, "op");
   add(call.root != other_call.root, "root");

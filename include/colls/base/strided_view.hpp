@@ -43,7 +43,9 @@ class any_view {
   any_view(void* data, std::size_t element_size, const strided_layout& layout)
       : data_(static_cast<std::byte*>(data)), element_size_(element_size) {
     if (layout.dimensions < 0) {
-      problem_ = "a strided view has more than 8 dimensions, or not one stride for each";
+      problem_ =
+          "a strided view has more than 8 dimensions, or not one stride for each, or is a slice of "
+          "indices that another view lacks";
       return;
     }
     merge_dimensions(layout);

@@ -153,6 +153,7 @@ class call_base : public operation_record, public recycled {
     if (!is_done() && !try_complete()) {
       cancel_unfinished("the operation was dropped before it had ended");
     }
+    if (observer != nullptr) *observer = nullptr;
     delete this;
   }
 
@@ -164,6 +165,8 @@ class call_base : public operation_record, public recycled {
 
   std::size_t working_bytes = 0;  // the size of the working memory that this call needs
   bool was_awaited = false;       // the user has taken the result
+  call_base** observer =
+      nullptr;  // a pointer to this call that becomes null when the call is deleted
 
   virtual bool start_body(completion& done) = 0;
 

@@ -17,36 +17,6 @@ namespace colls {
 
 namespace detail {
 
-/// Tells whether the call that was started last has ended. The object stands between that call and
-/// its owner.
-class start_guard final : call_owner, public recycled {
- public:
-  bool is_in_flight() const { return next_ != nullptr; }
-  /// Watches `started`, which has not ended.
-  void watch(call_base& started) { next_ = &started.set_owner(*this); }
-  /// Called instead of the destructor. The object then lives until the call has ended.
-  void release() {
-    if (is_in_flight()) {
-      is_released_ = true;
-    } else {
-      delete this;
-    }
-  }
-
- private:
-  void call_ended(call_base& ended) noexcept override {
-    call_owner& next = *std::exchange(next_, nullptr);
-    if (is_released_) delete this;
-    next.call_ended(ended);
-  }
-  void progress() override { next_->progress(); }
-  void wake_driver() override { next_->wake_driver(); }
-  call_owner& lasting_owner() override { return next_->lasting_owner(); }
-
-  call_owner* next_ = nullptr;
-  bool is_released_ = false;
-};
-
 /// Makes a call of the collective `Coll`.
 template <collective Coll, class Communicator, class... Args>
 operation<> make_call(Communicator& comm, Args&... args) {
@@ -94,41 +64,50 @@ class prepared_call {
   prepared_call(Communicator& comm, const options& opts, Args... args)
       : comm_(&comm), opts_(opts), args_(std::forward<Args>(args)...) {}
   prepared_call(prepared_call&& other) noexcept
-      : comm_(other.comm_),
-        opts_(other.opts_),
-        args_(std::move(other.args_)),
-        guard_(std::exchange(other.guard_, nullptr)) {}
+      : comm_(other.comm_), opts_(other.opts_), args_(std::move(other.args_)) {
+    was_moved_ = std::exchange(other.was_moved_, true);
+    if (other.started_ != nullptr) observe(*other.started_);
+    other.started_ = nullptr;
+  }
   prepared_call& operator=(prepared_call&&) = delete;
   ~prepared_call() {
-    if (guard_ != nullptr) guard_->release();
+    if (started_ != nullptr) started_->observer = nullptr;
   }
 
   /// Makes the call, as the communicator's member function of that name does. It takes its sequence
   /// number here. A rank may start a prepared call where another makes a plain one. If the operation
-  /// of the previous `start` has not ended, or if this object was moved, returns an operation that
-  /// fails with `errc::invalid_argument`.
+  /// of the previous `start` was neither awaited nor destroyed, or if this object was moved, returns
+  /// an operation that fails with `errc::invalid_argument`.
   operation<> start() {
     auto& core = comm_->underlying_core();
     core.check_thread();
-    if (guard_ == nullptr || guard_->is_in_flight()) {
-      failure reason(errc::invalid_argument, guard_ == nullptr
+    const bool is_started = started_ != nullptr && !started_->was_awaited;
+    if (was_moved_ || is_started) {
+      failure reason(errc::invalid_argument, was_moved_
                                                  ? "the prepared call was moved"
                                                  : "the prepared call was started before, and that "
-                                                   "operation has not ended");
+                                                   "operation was not awaited");
       reason.operation = Coll;
       return core.refuse(core.make(Coll), reason);
     }
     operation<> started = std::apply(
         [&](auto&... args) { return detail::make_call<Coll>(*comm_, args..., opts_); }, args_);
-    if (!started.underlying_call().is_done()) guard_->watch(started.underlying_call());
+    if (started_ != nullptr) started_->observer = nullptr;
+    observe(started.underlying_call());
     return started;
   }
 
  private:
+  void observe(detail::call_base& started) {
+    started_ = &started;
+    started.observer = &started_;
+  }
+
   Communicator* comm_;
   options opts_;
   std::tuple<Args...> args_;
-  detail::start_guard* guard_ = new detail::start_guard;
+  bool was_moved_ = false;
+  detail::call_base* started_ = nullptr;  // the last call that was started, until it is destroyed
 };
 
 /// The functions of a communicator that prepare its collectives. Each takes the arguments of the

@@ -44,8 +44,8 @@ struct view_exchange {
 /// Makes `check` fail if no call can read `view`.
 inline checks& check_readable(checks& check, const any_view& view) {
   if (view.problem() != nullptr) return check.require(false, "%s", view.problem());
-  if (view.is_contiguous()) return check.check_size(view.contiguous());
-  return check.require(view.has_memory(), "a view has elements, and no memory");
+  check.require(view.has_memory(), "a view has elements, and no memory");
+  return view.is_contiguous() ? check.check_size(view.contiguous()) : check;
 }
 /// Makes `check` fail if no call can write `view`.
 inline checks& check_writable(checks& check, const any_view& view) {

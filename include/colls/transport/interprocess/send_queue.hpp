@@ -8,6 +8,8 @@
 
 #include <colls/base/buffer.hpp>
 #include <colls/matching/operation_record.hpp>
+#include <colls/matching/payload_source.hpp>
+#include <colls/os/crc32c.hpp>
 #include <colls/transport/interprocess/frame.hpp>
 
 #include <sys/uio.h>
