@@ -3,6 +3,7 @@
 #include <colls/ddp/compression.hpp>
 
 #include <colls/inproc.hpp>
+#include <colls/transport.hpp>
 #include <doctest/doctest.h>
 
 #include <cmath>

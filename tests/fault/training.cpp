@@ -5,6 +5,7 @@
 // threads; and the results of the examples without libtorch.
 
 #include <colls/ddp/gradient_buckets.hpp>
+#include <colls/interprocess.hpp>
 
 #include "launcher.hpp"
 #include "processes.hpp"

@@ -4,8 +4,8 @@
 // over IPv4 and IPv6, on one host and on two.
 
 #include <colls/coroutine/sync_wait.hpp>
+#include <colls/interprocess.hpp>
 #include <colls/run.hpp>
-#include <colls/transport/interprocess/interprocess_transport.hpp>
 
 #include <doctest/doctest.h>
 #include <sched.h>

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <colls/transport/interprocess/interprocess_transport.hpp>
 
+#include <colls/interprocess.hpp>
+
 #include "../../support/counted_memory.hpp"
 #include "../../support/tcp_ranks.hpp"
 
