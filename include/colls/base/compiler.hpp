@@ -33,6 +33,8 @@
 /// Marks a non-template function of an `.ipp` file. The function is inline by default. If
 /// COLLS_SEPARATE_COMPILATION is defined, the function is not inline, and one source file of the
 /// program compiles all such functions (see <colls/source.hpp>).
+/// It also marks the declaration of a virtual function that an `.ipp` file defines: where every
+/// virtual function of a class is inline, only files that use the class contain its functions.
 #ifdef COLLS_SEPARATE_COMPILATION
 #define COLLS_ONCE
 #else

@@ -6,6 +6,7 @@
 // operations throw.
 
 #include <colls/base/algorithm_names.hpp>
+#include <colls/base/compiler.hpp>
 
 #include <cstdarg>
 #include <cstdio>
@@ -138,7 +139,7 @@ class category final : public std::error_category {
  public:
   const char* name() const noexcept override { return "colls"; }
   std::string message(int value) const override { return text_of(static_cast<errc>(value)).name; }
-  std::error_condition default_error_condition(int value) const noexcept override;
+  COLLS_ONCE std::error_condition default_error_condition(int value) const noexcept override;
 };
 
 }  // namespace detail

@@ -84,7 +84,7 @@ class authenticating_listener final : engine::watcher, engine::source {
     pending_iterator slot_;
   };
 
-  void ready(std::uint32_t) override;
+  COLLS_ONCE void ready(std::uint32_t) override;
 
   // Stops accepting connections for the duration `span`.
   void pause(time_point span);
@@ -108,7 +108,7 @@ class authenticating_listener final : engine::watcher, engine::source {
   void set_listening(bool wanted);
 
   bool poll() override { return false; }
-  void sweep(time_point now) override;
+  COLLS_ONCE void sweep(time_point now) override;
 
   engine& engine_;
   listener& listener_;

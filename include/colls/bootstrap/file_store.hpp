@@ -44,7 +44,7 @@ class file_store final : public store {
   static task<std::shared_ptr<file_store>> open(engine& driver, const std::string& path,
                                                 const options& opts, time_point deadline);
 
-  ~file_store() override;
+  COLLS_ONCE ~file_store() override;
 
   /// Returns the secret that the file contains.
   secret shared_secret(bool insecure) const { return secret(header_.secret, insecure); }
@@ -111,13 +111,14 @@ class file_store final : public store {
   // still holds the lock at the deadline.
   task<> lock(time_point deadline);
 
-  task<> do_set(std::string key, std::string value, time_point deadline) override;
-  task<std::string> do_get(std::string key, time_point deadline) override;
-  task<std::int64_t> do_add(std::string key, std::int64_t amount, time_point deadline) override;
-  task<> do_wait(std::vector<std::string> keys, time_point deadline) override;
-  task<std::string> do_compare_set(std::string key, std::string expected, std::string desired,
-                                   time_point deadline) override;
-  task<std::string> do_check(std::vector<std::string> keys, time_point) override;
+  COLLS_ONCE task<> do_set(std::string key, std::string value, time_point deadline) override;
+  COLLS_ONCE task<std::string> do_get(std::string key, time_point deadline) override;
+  COLLS_ONCE task<std::int64_t> do_add(std::string key, std::int64_t amount,
+                                       time_point deadline) override;
+  COLLS_ONCE task<> do_wait(std::vector<std::string> keys, time_point deadline) override;
+  COLLS_ONCE task<std::string> do_compare_set(std::string key, std::string expected,
+                                              std::string desired, time_point deadline) override;
+  COLLS_ONCE task<std::string> do_check(std::vector<std::string> keys, time_point) override;
 
   engine& engine_;
   std::string path_;

@@ -45,7 +45,7 @@ class local_secret_server final : engine::watcher, engine::source {
   std::error_code listen(const listener& store);
 
  private:
-  void ready(std::uint32_t) override;
+  COLLS_ONCE void ready(std::uint32_t) override;
   void answer(detail::descriptor client);
   // Called when this process has reached its limit on open files. Closes a spare descriptor so that
   // this process can accept the waiting connections one after another and answer each with a
@@ -55,7 +55,7 @@ class local_secret_server final : engine::watcher, engine::source {
   void pause(time_point span);
 
   bool poll() override { return false; }
-  void sweep(time_point now) override;
+  COLLS_ONCE void sweep(time_point now) override;
 
   engine& engine_;
   const secret& key_;

@@ -132,7 +132,7 @@ class store_server final : authenticating_listener::handler, engine::source {
 
   std::error_code open(std::unique_ptr<listening_address> entry);
 
-  void handle_peer(std::unique_ptr<stream> connection, const hello& peer) override;
+  COLLS_ONCE void handle_peer(std::unique_ptr<stream> connection, const hello& peer) override;
 
   verdict decide_verdict(const hello& peer) const;
 
@@ -178,7 +178,7 @@ class store_server final : authenticating_listener::handler, engine::source {
   void end_drain();
 
   bool poll() override { return false; }
-  void sweep(time_point now) override;
+  COLLS_ONCE void sweep(time_point now) override;
 
   engine& engine_;
   hello local_;

@@ -22,7 +22,7 @@ class tcp_store final : public store, engine::source {
             bool has_checksums = false);
   tcp_store(const tcp_store&) = delete;
   tcp_store& operator=(const tcp_store&) = delete;
-  ~tcp_store() override;
+  COLLS_ONCE ~tcp_store() override;
 
   /// Returns the local address of the connection to the server.
   boost::asio::ip::address local_address() const { return local_; }
@@ -34,10 +34,10 @@ class tcp_store final : public store, engine::source {
   void interrupt(const failure& reason);
   failure_listener* listener() const { return listener_; }
 
-  task<> report_failure(failure reason, time_point deadline) override;
-  void listen_for_failures(failure_listener* listener) override;
+  COLLS_ONCE task<> report_failure(failure reason, time_point deadline) override;
+  COLLS_ONCE void listen_for_failures(failure_listener* listener) override;
   bool has_unread() const override { return !loss_ && !has_left_ && connection_->has_input(); }
-  task<> leave(time_point deadline) override;
+  COLLS_ONCE task<> leave(time_point deadline) override;
 
  private:
   using frame = detail::store_frame;
@@ -99,13 +99,15 @@ class tcp_store final : public store, engine::source {
   task<answer> call(frame::opcode op, std::string key, std::string value, std::int64_t number,
                     time_point deadline);
 
-  task<> do_set(std::string key, std::string value, time_point deadline) override;
-  task<std::string> do_get(std::string key, time_point deadline) override;
-  task<std::int64_t> do_add(std::string key, std::int64_t amount, time_point deadline) override;
-  task<> do_wait(std::vector<std::string> keys, time_point deadline) override;
-  task<std::string> do_compare_set(std::string key, std::string expected, std::string desired,
-                                   time_point deadline) override;
-  task<std::string> do_check(std::vector<std::string> keys, time_point deadline) override;
+  COLLS_ONCE task<> do_set(std::string key, std::string value, time_point deadline) override;
+  COLLS_ONCE task<std::string> do_get(std::string key, time_point deadline) override;
+  COLLS_ONCE task<std::int64_t> do_add(std::string key, std::int64_t amount,
+                                       time_point deadline) override;
+  COLLS_ONCE task<> do_wait(std::vector<std::string> keys, time_point deadline) override;
+  COLLS_ONCE task<std::string> do_compare_set(std::string key, std::string expected,
+                                              std::string desired, time_point deadline) override;
+  COLLS_ONCE task<std::string> do_check(std::vector<std::string> keys,
+                                        time_point deadline) override;
 
   void send(const frame& header, std::string_view key, std::string_view value);
 
@@ -128,7 +130,7 @@ class tcp_store final : public store, engine::source {
   void disconnect(const failure& reason);
 
   bool poll() override { return false; }
-  void sweep(time_point now) override;
+  COLLS_ONCE void sweep(time_point now) override;
 
   engine& engine_;
   std::unique_ptr<stream> connection_;

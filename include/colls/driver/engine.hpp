@@ -242,9 +242,9 @@ class engine final : public scheduler, public std::enable_shared_from_this<engin
   class event_waker final : public run_queue::remote_waker, public watcher {
    public:
     explicit event_waker(engine& owner) : owner_(owner) {}
-    void prepare() noexcept override;
-    void wake() noexcept override;
-    void ready(std::uint32_t events) override;
+    COLLS_ONCE void prepare() noexcept override;
+    COLLS_ONCE void wake() noexcept override;
+    COLLS_ONCE void ready(std::uint32_t events) override;
 
    private:
     engine& owner_;

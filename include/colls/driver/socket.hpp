@@ -217,10 +217,10 @@ class stream final : engine::watcher, engine::source {
   // and EPOLLOUT while a write or a connect is in flight.
   void update_events();
 
-  void ready(std::uint32_t) override;
+  COLLS_ONCE void ready(std::uint32_t) override;
 
   bool poll() override { return false; }
-  void sweep(time_point now) override;
+  COLLS_ONCE void sweep(time_point now) override;
 
   engine& engine_;
   detail::descriptor socket_;

@@ -152,13 +152,15 @@ class inproc_transport final : failure_hooks {
     send.done_->post();
   }
 
-  void revoked(communicator_state& communicator, const failure& reason, int reporter) override;
-  void announce(int peer, const operation_record& waiting, const state_report& state) override;
-  void report(int peer, std::uint32_t communicator, const state_report& state) override;
-  void dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
-               const fingerprint& local) override;
-  void refuse(int peer, const failure& reason) override;
-  void add_awaited(const operation_record& waiting, std::vector<int>& ranks) override;
+  COLLS_ONCE void revoked(communicator_state& communicator, const failure& reason,
+                          int reporter) override;
+  COLLS_ONCE void announce(int peer, const operation_record& waiting,
+                           const state_report& state) override;
+  COLLS_ONCE void report(int peer, std::uint32_t communicator, const state_report& state) override;
+  COLLS_ONCE void dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
+                          const fingerprint& local) override;
+  COLLS_ONCE void refuse(int peer, const failure& reason) override;
+  COLLS_ONCE void add_awaited(const operation_record& waiting, std::vector<int>& ranks) override;
 
   inproc_world& world_;
   tag_matcher matcher_;

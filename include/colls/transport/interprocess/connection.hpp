@@ -250,7 +250,7 @@ class connection final : pipe_handler {
   /// partly written. The caller may be a destructor or be iterating over a list, so `abort` does
   /// not call `connection_owner::lost` itself. Instead, it posts a completion, which calls `lost`
   /// after `abort` has returned.
-  void abort() override;
+  COLLS_ONCE void abort() override;
   /// Calls `connection_owner::lost` now if `abort` has posted a completion that has not run yet.
   /// Called before the transport looks up why an operation on this connection must fail.
   void report_if_aborted();
@@ -311,10 +311,10 @@ class connection final : pipe_handler {
     return is_open() && !ended_;
   }
   // Ends the connection because of an invalid frame, and tells the peer why.
-  void refuse(const char* fault) override;
-  void ended(int system_error) override;
+  COLLS_ONCE void refuse(const char* fault) override;
+  COLLS_ONCE void ended(int system_error) override;
   // If the owner throws `std::bad_alloc`, this rank does not use the peer's heap.
-  void heap_received(detail::descriptor heap) override;
+  COLLS_ONCE void heap_received(detail::descriptor heap) override;
 
   // Called when the pipe shows that the connection has ended. Returns whether this rank
   // should read a report from the store before it handles the end of the connection. The report may

@@ -89,8 +89,8 @@ class connector final : carrier::owner {
 
   // ---- called by the carriers
 
-  verdict judge(int peer) override;
-  void accept_ended(int peer) override;
+  COLLS_ONCE verdict judge(int peer) override;
+  COLLS_ONCE void accept_ended(int peer) override;
   bool is_superseded(int peer) override {
     const connection& conn = connections_.get(peer);
     return conn.is_open() || conn.has_ended();
@@ -102,7 +102,7 @@ class connector final : carrier::owner {
   void set_address(int peer, std::string address) override {
     connections_.get(peer).set_address(std::move(address));
   }
-  void opened(int peer, std::unique_ptr<pipe> end) override;
+  COLLS_ONCE void opened(int peer, std::unique_ptr<pipe> end) override;
   void abort(int peer) override { connections_.get(peer).abort(); }
 
   // Returns whether the connection to the peer has ended on this rank although the peer has sent no

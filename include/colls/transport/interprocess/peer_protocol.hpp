@@ -63,33 +63,36 @@ class peer_protocol final : failure_hooks, connection_owner, connector::owner {
  private:
   // ---- called by connections and the connector
 
-  void received(connection& conn, const header& frame, const std::byte* payload) override;
-  void lost(connection& conn, const failure& reason) override;
+  COLLS_ONCE void received(connection& conn, const header& frame,
+                           const std::byte* payload) override;
+  COLLS_ONCE void lost(connection& conn, const failure& reason) override;
   void heap_received(connection& conn, detail::descriptor heap) override {
     owner_.heap_received(conn, std::move(heap));
   }
   tag_matcher& matching() override { return matcher_; }
   bool has_unread_failures() const override { return owner_.has_unread_failures(); }
 
-  void opened(connection& conn) override;
-  void unreachable(connection& conn, const failure& reason) override;
-  bool is_needed(connection& conn) override;
+  COLLS_ONCE void opened(connection& conn) override;
+  COLLS_ONCE void unreachable(connection& conn, const failure& reason) override;
+  COLLS_ONCE bool is_needed(connection& conn) override;
   task<bool> has_left(int peer) override { return owner_.has_left(peer); }
 
   // ---- called by the matcher
 
-  void revoked(communicator_state& communicator, const failure& reason, int reporter) override;
-  void announce(int peer, const operation_record& record, const state_report& known) override;
-  void report(int peer, std::uint32_t communicator, const state_report& known) override;
-  void dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
-               const fingerprint& local_call) override;
-  void refuse(int peer, const failure& reason) override;
-  void add_awaited(const operation_record& record, std::vector<int>& ranks) override;
-  void add_senders(const operation_record& record, std::vector<int>& ranks) override;
-  bool is_connected(int peer) override;
+  COLLS_ONCE void revoked(communicator_state& communicator, const failure& reason,
+                          int reporter) override;
+  COLLS_ONCE void announce(int peer, const operation_record& record,
+                           const state_report& known) override;
+  COLLS_ONCE void report(int peer, std::uint32_t communicator, const state_report& known) override;
+  COLLS_ONCE void dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
+                          const fingerprint& local_call) override;
+  COLLS_ONCE void refuse(int peer, const failure& reason) override;
+  COLLS_ONCE void add_awaited(const operation_record& record, std::vector<int>& ranks) override;
+  COLLS_ONCE void add_senders(const operation_record& record, std::vector<int>& ranks) override;
+  COLLS_ONCE bool is_connected(int peer) override;
   void open_connection(int peer) override { connector_.connect(peer); }
-  std::uint64_t newest_sequence_from(int peer, std::uint32_t communicator) override;
-  bool is_stopped(int peer) override;
+  COLLS_ONCE std::uint64_t newest_sequence_from(int peer, std::uint32_t communicator) override;
+  COLLS_ONCE bool is_stopped(int peer) override;
 
   // Revokes each communicator on which an operation waits for `peer`. Called when `peer` has left
   // the world or cannot be reached.

@@ -138,21 +138,22 @@ class transport_base : engine::source,
 
   // ---- called by the protocol
 
-  bool take_next(interprocess::connection& conn) override;
-  void post_receive_for(const message_key& key) override;
-  void post_all_receives() override;
-  void revoked(communicator_state& communicator, const failure& reason, bool is_first) override;
+  COLLS_ONCE bool take_next(interprocess::connection& conn) override;
+  COLLS_ONCE void post_receive_for(const message_key& key) override;
+  COLLS_ONCE void post_all_receives() override;
+  COLLS_ONCE void revoked(communicator_state& communicator, const failure& reason,
+                          bool is_first) override;
   bool has_unread_failures() const override {
     return info_->kv_store != nullptr && info_->kv_store->has_unread();
   }
-  task<bool> has_left(int peer) override;
+  COLLS_ONCE task<bool> has_left(int peer) override;
 
   // ---- failures
 
   // Handles a failure that was reported by the launcher, or by another rank through the store (the
   // key-value service of the job). `peer` is the rank that caused the failure, or negative if it is
   // unknown.
-  void rank_failed(int peer, const reported_failure& reason) override;
+  COLLS_ONCE void rank_failed(int peer, const reported_failure& reason) override;
 
   // Reports a failure to the store. The ranks that have no connection to this rank learn of the
   // failure from the store.

@@ -22,8 +22,8 @@ class listening_carrier : public carrier, authenticating_listener::handler {
   listening_carrier(engine& driver, world_info& info, listener& socket)
       : engine_(driver), world_(info), socket_(socket), accepting_(driver) {}
 
-  void start(owner& user) override;
-  void stop_listening() override;
+  inline void start(owner& user) override;
+  inline void stop_listening() override;
 
  protected:
   // Opens the pipe to a peer that this rank has accepted.
@@ -49,7 +49,7 @@ class listening_carrier : public carrier, authenticating_listener::handler {
   owner* owner_ = nullptr;
 
  private:
-  void handle_peer(std::unique_ptr<stream> socket, const hello& greeting) override;
+  inline void handle_peer(std::unique_ptr<stream> socket, const hello& greeting) override;
   task<> accept(std::unique_ptr<stream> socket, int peer, connection_purpose purpose);
 
   std::optional<authenticating_listener> listener_;

@@ -23,7 +23,7 @@ class shared_memory_carrier final : public listening_carrier {
   /// Returns false if the peer is on another host, if this rank has no local socket, or if the
   /// peer's local socket does not work. A local socket whose backlog stays full counts as one that
   /// does not work, because another user may be filling the backlog.
-  task<bool> dial(dial_attempt& attempt) override;
+  inline task<bool> dial(dial_attempt& attempt) override;
 
  private:
   struct refusals {
@@ -33,7 +33,7 @@ class shared_memory_carrier final : public listening_carrier {
 
   // Opens a pipe to a peer whose handshake has succeeded. The peer then sends the descriptor of the
   // shared memory, reports that it could not create shared memory, or closes the socket.
-  task<> open_accepted(std::unique_ptr<stream> socket, int peer) override;
+  inline task<> open_accepted(std::unique_ptr<stream> socket, int peer) override;
   // Opens the pipe `shared`. If it is null, opens a pipe through `socket` alone.
   void open_shared(int peer, detail::descriptor socket, std::unique_ptr<shared_memory_pipe> shared);
 

@@ -20,17 +20,17 @@ class socket_carrier final : public listening_carrier {
   socket_carrier(engine& driver, world_info& info)
       : listening_carrier(driver, info, info.peer_listener) {}
 
-  task<bool> dial(dial_attempt& attempt) override;
+  inline task<bool> dial(dial_attempt& attempt) override;
   /// Connects to the peer's listener, shuts down the write side of the new connection, and waits
   /// until keep-alive fails or the peer closes the connection. While the peer is busy, the
   /// connection stays in the backlog of the peer's listener, and the kernel of its host answers the
   /// keep-alive packets. Once the peer has accepted the connection, it reads the end of the stream
   /// and closes the connection.
-  task<bool> answers(int peer) override;
-  std::pair<std::unique_ptr<pipe>, std::unique_ptr<pipe>> open_to_self() override;
+  inline task<bool> answers(int peer) override;
+  inline std::pair<std::unique_ptr<pipe>, std::unique_ptr<pipe>> open_to_self() override;
 
  private:
-  task<> open_accepted(std::unique_ptr<stream> socket, int peer) override;
+  inline task<> open_accepted(std::unique_ptr<stream> socket, int peer) override;
   // Opens a pipe through a TCP socket.
   void open_tcp(int peer, detail::descriptor socket);
 
