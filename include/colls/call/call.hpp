@@ -165,8 +165,8 @@ class call_base : public operation_record, public recycled {
 
   std::size_t working_bytes = 0;  // the size of the working memory that this call needs
   bool was_awaited = false;       // the user has taken the result
-  call_base** observer =
-      nullptr;  // a pointer to this call that becomes null when the call is deleted
+  /// The address of a pointer to this call, which becomes null when the call is deleted, or null.
+  call_base** observer = nullptr;
 
   virtual bool start_body(completion& done) = 0;
 

@@ -43,10 +43,7 @@ class outgoing_view {
         is_packed_(is_overwritten || !view.is_contiguous()),
         is_long_(sourcing_transport<Transport> && is_packed_ && !is_overwritten &&
                  size_ > view_piece_bytes),
-        packed_(view_scratch(net, owner,
-                             !is_packed_ ? 0
-                             : is_long_  ? view_piece_bytes
-                                         : size_)),
+        packed_(view_scratch(net, owner, scratch_size())),
         source_(copy, &view_, size_, packed_.all()) {
     if (is_packed_ && !is_long_ && !is_phantom(net)) pack(view_, 0, view_.size(), packed_.data());
   }
@@ -64,6 +61,10 @@ class outgoing_view {
   }
 
  private:
+  std::size_t scratch_size() const {
+    if (!is_packed_) return 0;
+    return is_long_ ? view_piece_bytes : size_;
+  }
   static void copy(const void* view, std::size_t offset, std::size_t size, std::byte* dest) {
     pack_bytes(*static_cast<const any_view*>(view), offset, size, dest);
   }

@@ -214,11 +214,18 @@ class payload_target final : public payload_writer {
     if (left_ == 0) end();
   }
   std::byte* gathered_begin() const { return static_cast<std::byte*>(gathered_.memory); }
-  // Folds the gathered bytes, which end with byte `delivered_ - 1` of the payload.
+  // Folds the gathered bytes, which end with byte `delivered_ - 1` of the payload. The reduction may
+  // revoke the communicator, and so abandon the receive, while it reads these bytes.
   void fold_gathered() {
     const auto size = static_cast<std::size_t>(next_ - gathered_begin());
     next_ = gathered_begin();
-    receive_->fold(receive_->fold_context, delivered_ - size, gathered_begin(), size);
+    const tag_matcher::block read = std::exchange(gathered_, {});
+    receive_->fold(receive_->fold_context, delivered_ - size, next_, size);
+    if (receive_ != nullptr) {
+      gathered_ = read;
+    } else {
+      matcher_.release_scratch(read);
+    }
   }
   void release_gathered() {
     if (gathered_.memory != nullptr) matcher_.release_scratch(std::exchange(gathered_, {}));

@@ -208,39 +208,19 @@ class send_queue {
     for (posted_send* s = first_; s != &send; s = s->next_queued) before = s;
     (before != nullptr ? before->next_queued : first_) = send.next_queued;
     if (last_ == &send) last_ = before;
-    if (send.written == 0 || ended_) return true;
-    try {
-      tail_.reserve(frame_bytes(send) - send.written);
-    } catch (const std::bad_alloc&) {
-      return false;
-    }
-    for (std::size_t done = send.written; done < frame_bytes(send);) {
-      done += append_part(send, done, [this](const std::byte* data, std::size_t size) {
-        tail_.append(data, size);
-      });
-    }
-    return true;
+    return send.written == 0 || ended_ || copy_rest(send, send.written);
   }
 
   /// Queues all but the first `done` bytes of a frame whose beginning was written past this queue.
   /// Returns false if there is no memory for these bytes. The caller must then end the
   /// connection.
   [[nodiscard]] bool append_rest(const header& frame, const_bytes message, std::size_t done) {
-    try {
-      tail_.reserve(header_bytes_ + message.size - done);
-    } catch (const std::bad_alloc&) {
-      return false;
-    }
-    checked_header checked;
-    checked = frame;
-    if (has_checksums()) checked.set_checksums(message.data, message.size);
-    if (done < header_bytes_) {
-      tail_.append(reinterpret_cast<const std::byte*>(&checked) + done, header_bytes_ - done);
-      done = header_bytes_;
-    }
-    const std::size_t written = done - header_bytes_;
-    tail_.append(message.data + written, message.size - written);
-    return true;
+    posted_send begun;
+    begun.frame = frame;
+    begun.data = message.data;
+    begun.size = message.size;
+    if (has_checksums()) begun.set_checksums();
+    return copy_rest(begun, done);
   }
 
   template <class Visit>
@@ -369,6 +349,19 @@ class send_queue {
     if (size != 0) control_.append(payload, size);
     if (frame.kind == kind::revoke) last_revoke_ = control_total_ + 1;
     control_total_ += header_bytes_ + size;
+  }
+  // Queues a copy of all but the first `done` bytes of the frame of `send`. Returns false if there is
+  // no memory for these bytes.
+  bool copy_rest(const posted_send& send, std::size_t done) {
+    const std::size_t size = frame_bytes(send);
+    try {
+      tail_.reserve(size - done);
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+    const auto add = [this](const std::byte* data, std::size_t n) { tail_.append(data, n); };
+    while (done < size) done += append_part(send, done, add);
+    return true;
   }
   // Calls `add(data, size)` for the next bytes of the frame of `send`, of which `done` bytes have
   // been written: the rest of the header, and the payload bytes that are contiguous in memory.
