@@ -330,6 +330,19 @@ TEST_CASE("ranks whose objects differ in type get a mismatch") {
   expect_failure(errc::mismatch, -1, [](auto& comm) { return comm.barrier(); }, text);
 }
 
+TEST_CASE("a mismatch names the types of the objects") {
+  object_ranks<tcp_world> all(2);
+  auto number = colls::all_gather(all[0], 1);
+  auto numbers = colls::all_gather(all[1], std::vector<double>(3));
+  const colls::failure reasons[] = {all.outcome(number), all.outcome(numbers)};
+  for (const colls::failure& reason : reasons) {
+    const std::string why = reason.detail;
+    CHECK(why.find("rank 0 called all_gather of objects of type int") != std::string::npos);
+    CHECK(why.find("of objects of type std::vector<double") != std::string::npos);
+    CHECK(why.find("they differ in type") != std::string::npos);
+  }
+}
+
 TEST_CASE("objects that are sent: failures of one message, and of the communicator") {
   object_ranks<tcp_world> all(2);
   std::vector<char> in(100);

@@ -48,7 +48,9 @@ TEST_CASE("a batch with a wrong argument starts nothing") {
        {transfer::send(data, 2), transfer::send(data, 0, -1), transfer::recv(data, -1)}) {
     const transfer both[] = {transfer::send(data, 1), bad};
     auto refused = all[0].batch(both);
-    CHECK(failure_of(all, refused).code == errc::invalid_argument);
+    const colls::failure why = failure_of(all, refused);
+    CHECK(why.code == errc::invalid_argument);
+    CHECK(says(why, "transfer 2 of 2"));
   }
   auto waits = all[1].batch(good);
   all.settle();
@@ -100,7 +102,9 @@ TEST_CASE("a batch ends when all of it has ended, and fails if a part has failed
   all.settle();
   CHECK_FALSE(batch.done());
   auto second = all[1].send(out, 0, 2);
-  CHECK(failure_of(all, batch).code == errc::truncated);
+  const colls::failure why = failure_of(all, batch);
+  CHECK(why.code == errc::truncated);
+  CHECK(says(why, "transfer 1 of 2"));
   CHECK(in == out);
   all.wait(first);
   all.wait(second);

@@ -218,4 +218,11 @@ constexpr const char* type_name(std::uint32_t id) {
                                                                             : "user type";
 }
 
+namespace detail {
+
+/// Returns true if `id` is the number of a type that is not built in.
+constexpr bool is_user_type(std::uint32_t id) { return (id & 0x8000'0000u) != 0; }
+
+}  // namespace detail
+
 }  // namespace colls

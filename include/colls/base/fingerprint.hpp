@@ -90,6 +90,10 @@ namespace detail {
 /// `name` must stay valid.
 void remember_custom_algorithm(const char* name);
 
+/// Remembers the name of a type of objects, so that error messages can contain it. `type` is the
+/// number of the type in fingerprints. `name` must stay valid.
+void remember_object_type(std::uint32_t type, const char* name);
+
 /// Appends a description of `call` to `out`, such as "all_reduce of 10 x float, plus, ring".
 void describe(line& out, const fingerprint& call);
 

@@ -12,26 +12,25 @@
 
 namespace colls::detail {
 
-/// The names of algorithms of the user's own that calls in this process have pinned. If there are
-/// very many, a name can be lost. The error message of a mismatch then does not contain it.
-class custom_algorithm_names {
+/// Names of what a fingerprint contains only a number of, as far as calls in this process have used
+/// them. If there are very many, a name can be lost. An error message then does not contain it.
+class name_table {
  public:
-  void add(const char* name) {
-    const std::uint64_t hash = hash_of(name);
+  /// Remembers `name`, which must stay valid, as the name of `number`.
+  void add(std::uint32_t number, const char* name) {
     const lock guard(is_locked_);
-    slots_[hash % size] = {hash, name};
+    slots_[number % size] = {number, name};
   }
-  /// Returns the name whose hash is in the upper half of `shape`, or null if it is unknown.
-  const char* find(std::uint64_t shape) {
-    const std::uint64_t hash = shape >> 32;
+  /// Returns the name of `number`, or null if it is unknown.
+  const char* find(std::uint32_t number) {
     const lock guard(is_locked_);
-    const slot& known = slots_[hash % size];
-    return known.hash == hash ? known.name : nullptr;
+    const slot& known = slots_[number % size];
+    return known.number == number ? known.name : nullptr;
   }
 
  private:
   struct slot {
-    std::uint64_t hash = 0;
+    std::uint32_t number = 0;
     const char* name = nullptr;
   };
   class lock {
@@ -49,36 +48,48 @@ class custom_algorithm_names {
   };
   static constexpr std::size_t size = 256;
 
-  static std::uint64_t hash_of(const char* name) { return with_name(0, name) >> 32; }
-
   std::atomic_flag is_locked_;
   slot slots_[size];
 };
 
-COLLS_ONCE custom_algorithm_names& names_of_custom_algorithms() {
-  static custom_algorithm_names names;
+COLLS_ONCE name_table& names_of_custom_algorithms() {
+  static name_table names;
+  return names;
+}
+COLLS_ONCE name_table& names_of_object_types() {
+  static name_table names;
   return names;
 }
 
 COLLS_ONCE void remember_custom_algorithm(const char* name) {
-  names_of_custom_algorithms().add(name);
+  names_of_custom_algorithms().add(static_cast<std::uint32_t>(with_name(0, name) >> 32), name);
+}
+COLLS_ONCE void remember_object_type(std::uint32_t type, const char* name) {
+  names_of_object_types().add(type, name);
+}
+
+/// Appends a description of the data of `call` to `out`.
+inline void describe_data(line& out, const fingerprint& call) {
+  if (call.type == 0 && call.count == 0) return;
+  if (const char* const name = names_of_object_types().find(call.type)) {
+    out.add(" of objects of type %.60s", name);
+    return;
+  }
+  out.add(" of %llu x %s", static_cast<unsigned long long>(call.count), type_name(call.type));
+  if (is_user_type(call.type)) out.add(" (%u bytes)", call.element_size);
 }
 
 COLLS_ONCE void describe(line& out, const fingerprint& call) {
   out.add("%s", colls::name(call.operation));
-  if (call.type != 0 || call.count != 0) {
-    out.add(" of %llu x %s", static_cast<unsigned long long>(call.count), type_name(call.type));
-    if (type_name(call.type)[0] == 'u' && type_name(call.type)[1] == 's') {
-      out.add(" (%u bytes)", call.element_size);
-    }
-  }
+  describe_data(out, call);
   if (call.op != 0) out.add(", %s", op_name(call.op));
   if (call.accumulate != 0 && call.accumulate != call.type) {
     out.add(" in %s", type_name(call.accumulate));
   }
   if (call.root >= 0) out.add(", root %d", call.root);
   if (call.algorithm == algorithm::custom) {
-    const char* const known = names_of_custom_algorithms().find(call.shape);
+    const char* const known =
+        names_of_custom_algorithms().find(static_cast<std::uint32_t>(call.shape >> 32));
     out.add(", %s", known != nullptr ? known : "an algorithm that is unknown here");
   } else if (call.algorithm != algorithm::automatic) {
     out.add(", %s", colls::name(call.algorithm));

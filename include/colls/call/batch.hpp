@@ -10,24 +10,42 @@
 #include <colls/channel/operations.hpp>
 
 #include <span>
+#include <variant>
 #include <vector>
 
 namespace colls::detail {
 
-struct started_transfers {
-  std::vector<operation<>> sends;
-  std::vector<operation<received>> receives;
-};
+/// A transfer of a batch that has started: a send or a receive.
+using started_transfer = std::variant<operation<>, operation<received>>;
+
+/// Returns `reason` with a text that says which of the `count` transfers of a batch it belongs to.
+inline failure in_transfer(failure reason, std::size_t index, std::size_t count) {
+  const failure original = reason;
+  return reason.set_detail("transfer %zu of %zu: %.280s", index + 1, count, original.detail);
+}
 
 /// Waits until all transfers have ended, and then throws the first error, if there is one.
-inline task<std::vector<received>> await_transfers(started_transfers started,
-                                                   std::vector<bool> sends) {
-  for (auto& each : started.sends) co_await end_of<operation<>>{&each};
-  for (auto& each : started.receives) co_await end_of<operation<received>>{&each};
-  for (auto& each : started.sends) each.result();
+inline task<std::vector<received>> await_transfers(std::vector<started_transfer> started) {
+  for (started_transfer& each : started) {
+    if (auto* const send = std::get_if<operation<>>(&each)) {
+      co_await end_of<operation<>>{send};
+    } else {
+      co_await end_of<operation<received>>{std::get_if<operation<received>>(&each)};
+    }
+  }
   std::vector<received> results;
-  auto next = started.receives.begin();
-  for (const bool is_send : sends) results.push_back(is_send ? received() : (next++)->result());
+  for (std::size_t i = 0; i < started.size(); ++i) {
+    try {
+      if (auto* const send = std::get_if<operation<>>(&started[i])) {
+        send->result();
+        results.emplace_back();
+      } else {
+        results.push_back(std::get<operation<received>>(started[i]).result());
+      }
+    } catch (const error& thrown) {
+      throw error(in_transfer(thrown.record(), i, started.size()));
+    }
+  }
   co_return results;
 }
 
@@ -36,7 +54,8 @@ operation<std::vector<received>> core<Transport>::batch(std::span<const transfer
                                                         const options& opts) {
   auto* const new_call = make<call<std::vector<received>>>(collective::send_recv);
   checks check(collective::send_recv);
-  for (const transfer& each : transfers) {
+  for (std::size_t i = 0; i < transfers.size(); ++i) {
+    const transfer& each = transfers[i];
     const char* const problem = each.usage_error(this);
     if (problem != nullptr) check.require(false, "%s", problem);
     if (each.is_send()) {
@@ -46,27 +65,22 @@ operation<std::vector<received>> core<Transport>::batch(std::span<const transfer
       receive_key(check, each.peer(), each.tag());
       check_writable(check, each.data());
     }
+    if (check.failed()) return refuse(new_call, in_transfer(check.reason(), i, transfers.size()));
   }
-  if (check.failed()) return refuse(new_call, check.reason());
   // Each transfer is a call of its own, with its own deadline. If the batch is dropped, they decide
   // whether they can be withdrawn.
   new_call->can_withdraw = [](const call_base&) { return true; };
   new_call->last_progress = never;  // the transfers have inactivity timeouts of their own
   return begin_point_to_point(new_call, 0, {}, [&](call_base&) {
-    started_transfers started;
-    std::vector<bool> sends;
+    std::vector<started_transfer> started;
     for (const transfer& each : transfers) {
-      sends.push_back(each.is_send());
-      const any_view& data = each.data();
-      const peer other = each.peer();
-      const recv_tag tag = each.tag();
       if (each.is_send()) {
-        started.sends.push_back(send_view(data, other.rank(), tag.value(), opts));
+        started.emplace_back(send_view(each.data(), each.peer().rank(), each.tag().value(), opts));
       } else {
-        started.receives.push_back(recv_view(data, other, tag, opts));
+        started.emplace_back(recv_view(each.data(), each.peer(), each.tag(), opts));
       }
     }
-    return await_transfers(std::move(started), std::move(sends));
+    return await_transfers(std::move(started));
   });
 }
 

@@ -10,19 +10,32 @@
 #include <colls/call/probed_message.hpp>
 #include <colls/objects/serializer.hpp>
 
+#include <cstdlib>
+#include <cxxabi.h>
 #include <exception>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <typeinfo>
 
 namespace colls::detail {
+
+/// Returns the name of a type as C++ writes it. `name` is that of its std::type_info.
+inline std::string demangled(const char* name) {
+  const std::unique_ptr<char, decltype(&std::free)> text(
+      abi::__cxa_demangle(name, nullptr, nullptr, nullptr), &std::free);
+  return text != nullptr ? text.get() : name;
+}
 
 /// Returns the number that identifies the objects of type `T` in a fingerprint or a message, and
 /// what a call does with them (`use`). Equal on ranks whose compilers name types by the same ABI.
 template <class T>
 std::uint32_t object_type(const char* use = "object") {
-  return name_hash().add(use).add(typeid(T).name()).user_id();
+  static const std::string readable_name = demangled(typeid(T).name());
+  const std::uint32_t type = name_hash().add(use).add(typeid(T).name()).user_id();
+  remember_object_type(type, readable_name.c_str());
+  return type;
 }
 
 /// Objects as bytes, one behind the other.
