@@ -24,7 +24,10 @@
 #include <colls/coroutine/completion.ipp>
 #include <colls/driver/engine.ipp>
 #include <colls/driver/socket.ipp>
+#include <colls/matching/communicator_recovery.ipp>
 #include <colls/matching/communicator_table.ipp>
+#include <colls/matching/consensus.ipp>
+#include <colls/matching/recovery_message.ipp>
 #include <colls/matching/tag_matcher.ipp>
 #include <colls/os/crc32c.ipp>
 #include <colls/os/log_writer.ipp>

@@ -117,7 +117,7 @@ hello a_hello() {
 
 }  // namespace
 
-TEST_CASE("the wire version") { CHECK(wire_version == 6); }
+TEST_CASE("the wire version") { CHECK(wire_version == 7); }
 
 TEST_CASE("headers of frames, with and without checksums") {
   using interprocess::kind;

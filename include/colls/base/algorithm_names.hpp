@@ -36,6 +36,7 @@ enum class collective : std::uint8_t {
   dup,
   attach,
   probe,
+  agree,
 };
 
 namespace detail {
@@ -108,7 +109,7 @@ constexpr const char* name(collective coll) {
   constexpr const char* names[] = {
       "none",   "barrier", "broadcast",  "all_reduce", "reduce", "reduce_scatter", "all_gather",
       "gather", "scatter", "all_to_all", "scan",       "exscan", "split",          "send",
-      "recv",   "measure", "send_recv",  "group",      "dup",    "attach",         "probe"};
+      "recv",   "measure", "send_recv",  "group",      "dup",    "attach",         "probe", "agree"};
   const auto index = static_cast<std::size_t>(coll);
   return index < sizeof names / sizeof *names ? names[index] : "unknown collective";
 }

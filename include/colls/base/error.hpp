@@ -48,6 +48,8 @@ enum class errc {
   no_device,
   device_failed,
   crypto_failed,
+  no_quorum,
+  excluded,
 };
 
 namespace detail {
@@ -131,6 +133,12 @@ constexpr errc_text text_of(errc code) {
       return {"crypto_failed",
               "joining needs OpenSSL's SHA-256 and HMAC, and random numbers: look at OPENSSL_CONF "
               "and OPENSSL_MODULES"};
+    case errc::no_quorum:
+      return {"no_quorum",
+              "too few ranks can be reached to go on without the others: call it again, or pass "
+              "quorum::any if no other part of the job can go on"};
+    case errc::excluded:
+      return {"excluded", "the other ranks could not reach this one and go on without it"};
   }
   return {"unknown error", ""};
 }
@@ -162,7 +170,8 @@ struct failure {
   std::uint32_t communicator = 0;
   collective operation = collective::none;
   bool refused = false;  // the call was invalid and sent nothing; the communicator stays usable
-  std::uint8_t reserved[2] = {};
+  bool proved = false;   // the culprit is known to have ended, rather than suspected
+  std::uint8_t reserved[1] = {};
   std::uint64_t sequence = 0;
   std::uint64_t bytes_done = 0;      // the bytes that were sent and received before the failure
   std::uint64_t bytes_expected = 0;  // the length of the message; 0 if unknown, as for collectives

@@ -18,7 +18,7 @@
 namespace colls {
 
 /// The version of the wire format. Processes with different versions refuse to connect.
-inline constexpr std::uint16_t wire_version = 6;
+inline constexpr std::uint16_t wire_version = 7;
 
 /// The purpose of a connection. Connections between ranks and connections to the store (the
 /// key-value service through which ranks find each other) can share a port. The values `wrong_job`

@@ -67,7 +67,7 @@ COLLS_ONCE void store_server::announce_failure(const reported_failure& report) {
   if (is_death) reason.communicator = 0;  // the death of a rank concerns all communicators
   for (const failure& known : failures_) {
     if (known.culprit == reason.culprit && known.code == reason.code &&
-        known.communicator == reason.communicator) {
+        known.communicator == reason.communicator && known.proved >= reason.proved) {
       return;
     }
   }
@@ -106,6 +106,7 @@ COLLS_ONCE void store_server::start_flush(client& peer) {
 COLLS_ONCE void store_server::announce_failure(int rank, std::string_view reason) {
   failure record(errc::peer_failed);
   record.culprit = rank;
+  record.proved = true;  // the launcher has seen that the process has ended
   record.set_detail("%.*s", static_cast<int>(reason.size()), reason.data());
   reserve_failures();
   announce_failure(reported_failure(record));

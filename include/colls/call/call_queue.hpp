@@ -212,6 +212,34 @@ class call_queue : public call_owner {
     return started;
   }
 
+  /// Begins a call that takes part in the agreements of this communicator. It may begin although
+  /// the communicator has failed, and never makes the communicator fail. At its deadline, `expire`
+  /// ends it.
+  template <class T, class Body>
+  operation<T> begin_recovery(call<T>* new_call, time_span timeout,
+                              void (*expire)(operation_record&, const failure&), Body body) {
+    if (!is_open_ || is_called_by_other_thread()) return refuse_unusable(new_call);
+    if (recovery_state_ == nullptr) {
+      recovery_state_ = std::make_unique<communicator_state>(state_.id(), state_.rank(),
+                                                             state_.size(), state_.members());
+      recovery_state_->inactivity = never;
+    }
+    new_call->communicator = recovery_state_.get();
+    new_call->is_reported_late = true;  // the log would say for which message the call waits
+    new_call->started = now();
+    const time_span limit =
+        timeout ? timeout : time_span::from_nanoseconds(state_.inactivity);
+    new_call->deadline = limit.after(new_call->started);
+    new_call->can_withdraw = [](const call_base&) { return true; };
+    new_call->expired = expire;
+    matcher_.begin(*new_call);
+    operation<T> started(new_call);
+    (void)(new_call->body = body());
+    new_call->run();
+    wake_driver();
+    return started;
+  }
+
   /// Returns whether a call of this thread could begin now.
   [[gnu::always_inline]] bool accepts_calls() { return is_usable() || can_claim(); }
   /// Returns the operation of a call that cannot begin, because `accepts_calls` has returned false.
@@ -374,7 +402,10 @@ class call_queue : public call_owner {
   /// Returns the first call of this communicator in the list that begins with `record`, or null if
   /// there is none.
   call_base* first_own_call(operation_record* record) const {
-    while (record != nullptr && record->communicator != &state_) record = in_flight::next(*record);
+    while (record != nullptr && record->communicator != &state_ &&
+           record->communicator != recovery_state_.get()) {
+      record = in_flight::next(*record);
+    }
     return static_cast<call_base*>(record);
   }
   /// Returns the collective call of this communicator that follows `previous` in call order, or
@@ -388,6 +419,7 @@ class call_queue : public call_owner {
   tag_matcher& matcher_;
   run_queue& queue_;
   communicator_state state_;
+  std::unique_ptr<communicator_state> recovery_state_;  // of calls that outlast a failure, or null
   colls::tuning tuning_;
   call_cache cache_;
   bool is_world_;

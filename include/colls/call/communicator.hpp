@@ -652,6 +652,20 @@ class communicator : public view_calls<communicator<Transport>, transport_memory
     return core_->attach(make(core_->shared_net()), shape, opts);
   }
 
+  /// Agrees on a value with the ranks that are left. Afterwards every rank has the same result: the
+  /// AND of the values of all ranks except those in `agreement::lost`, which have failed, have closed
+  /// the communicator, or cannot be reached. The call works on a communicator that has failed, too. If
+  /// the result lists a rank, the communicator has failed on all ranks.
+  ///
+  /// A rank that is left and does not call `agree` is waited for. Errors end only this call, and the
+  /// rank may call it again: `timeout` names the rank that has not called, and `no_quorum` says that
+  /// too few ranks can be reached. The value of the first call then stands. `mismatch` says that the
+  /// ranks have passed different options. `excluded` says that the other ranks go on without this one.
+  /// docs/recovery.md says what is promised. The algorithm is described in matching/consensus.hpp.
+  operation<agreement> agree(std::uint64_t value, const recovery_options& opts = {}) {
+    return core_->agree(value, opts);
+  }
+
   /// Revokes the communicator on all ranks. All unfinished operations and all further calls on the
   /// communicator then fail with `errc::revoked`. The text of the error contains `reason`.
   void revoke(const char* reason) {

@@ -6,6 +6,7 @@
 // a sequence number. The core does not depend on the types of the user's elements and operations.
 
 #include <colls/base/function_ref.hpp>
+#include <colls/base/recovery.hpp>
 #include <colls/base/shared_buffer.hpp>
 #include <colls/base/strided_view.hpp>
 #include <colls/call/arguments.hpp>
@@ -177,6 +178,7 @@ class core final : public call_queue {
   template <class NewTransport>
   operation<communicator<NewTransport>> attach(std::shared_ptr<NewTransport> net,
                                                std::uint64_t shape, const options& opts);
+  operation<agreement> agree(std::uint64_t value, const recovery_options& opts);
   operation<> close(time_span deadline);
 
  private:

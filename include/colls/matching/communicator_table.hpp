@@ -61,6 +61,11 @@ class communicator_table {
   /// Returns the failure that describes the death of a member of the communicator, or null if no
   /// member has died.
   const failure* death_in(const communicator_state& communicator) const;
+  /// Calls `visit(rank, reason)` for each world rank that has died.
+  template <class Visit>
+  void for_each_death(const Visit& visit) const {
+    for (const death& known : deaths_) visit(known.rank, known.reason);
+  }
 
   /// Called when a peer or the key-value store has reported that the communicator `id` has failed.
   /// If this rank is still creating the communicator, stores the first such report. Ignores all
@@ -70,6 +75,8 @@ class communicator_table {
   /// Removes and returns the failure of the communicator `id` that was reported before the
   /// communicator was created. Returns an empty optional if there is none.
   std::optional<failure> take_early_failure(std::uint32_t id);
+  /// Returns whether this rank is creating the communicator `id`.
+  bool is_to_come(std::uint32_t id) const;
 
  private:
   struct held_range {
@@ -82,7 +89,6 @@ class communicator_table {
     failure reason;
   };
 
-  bool is_to_come(std::uint32_t id) const;
   void drop_early_failures(const held_range& range);
 
   std::vector<departed>::const_iterator first_not_below(std::uint32_t id) const;

@@ -80,8 +80,11 @@ COLLS_ONCE const failure* communicator_table::find_abandoned(std::uint32_t id) c
 }
 
 COLLS_ONCE void communicator_table::note_death(int rank, const failure& reason) noexcept {
-  const auto is_same = [&](const death& known) { return known.rank == rank; };
-  if (std::any_of(deaths_.begin(), deaths_.end(), is_same)) return;
+  for (death& known : deaths_) {
+    if (known.rank != rank) continue;
+    if (reason.proved && !known.reason.proved) known.reason = reason;
+    return;
+  }
   try {
     deaths_.push_back({rank, reason});
   } catch (const std::bad_alloc&) {

@@ -11,19 +11,23 @@
 // time in an operation sends announcements, which tell other ranks about the operation.
 
 #include <colls/base/log.hpp>
+#include <colls/base/recovery.hpp>
 #include <colls/matching/communicator_table.hpp>
 #include <colls/matching/in_flight.hpp>
 #include <colls/matching/match_queues.hpp>
+#include <colls/matching/recovery_message.hpp>
 #include <colls/matching/scratch_pool.hpp>
 #include <colls/matching/state_report.hpp>
 
 #include <algorithm>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
 namespace colls {
 
+class communicator_recovery;
 class stragglers;
 
 /// The interface through which a tag_matcher asks its transports to fail operations and to send
@@ -72,6 +76,20 @@ class failure_hooks {
   virtual std::uint64_t newest_sequence_from(int peer, std::uint32_t communicator) {
     (void)peer, (void)communicator;
     return 0;
+  }
+  /// Sends the bytes of a recovery message to `peer`. Opens a connection if there is none. Returns
+  /// false if `peer` has left the world, so that it will not answer.
+  virtual bool recover(int peer, std::uint32_t communicator, std::span<const std::byte> message) {
+    (void)peer, (void)communicator, (void)message;
+    return true;
+  }
+  /// Returns whether `recover` sends messages.
+  virtual bool can_recover() const { return false; }
+  /// Returns whether each loss of a rank of the communicator is proved, as `failure::proved` says.
+  /// The result must be equal on all ranks of the communicator.
+  virtual bool proves_losses(const communicator_state& communicator) const {
+    (void)communicator;
+    return true;
   }
   /// Returns true if the operating system reports that a signal or a debugger has stopped the
   /// process of `peer`. Returns false if this is unknown.
@@ -250,6 +268,25 @@ class tag_matcher : public match_queues {
   /// not yet announced any of its operations to other ranks.
   void peer_connected(int peer, time_point now);
 
+  // ---- recovery
+
+  /// Returns the agreements of a communicator of this rank.
+  communicator_recovery& recovery_of(const communicator_state& communicator);
+  /// Returns whether the transports can send recovery messages.
+  bool can_recover() const;
+  /// Handles the bytes of a recovery message from `peer`. Returns false if no rank of colls sends
+  /// such a message.
+  bool receive_recovery(int peer, std::uint32_t communicator, std::span<const std::byte> message);
+  /// Sends the bytes of a recovery message. Returns false if `peer` has left the world.
+  bool send_recovery(int peer, std::uint32_t communicator, std::span<const std::byte> message);
+  /// Returns whether a call of this rank waits for an agreement with `peer`.
+  bool is_recovering_with(int peer) const;
+  /// Called when `peer` has left the world. It takes part in no agreement any more.
+  void peer_departed(int peer);
+  /// Called when the ranks of a communicator have agreed that some of them are lost. Revokes the
+  /// communicator, unless it has failed. `lost` contains ranks of the communicator.
+  void losses_agreed(const communicator_state& communicator, const std::vector<lost_rank>& lost);
+
   // ---- working memory
 
   using block = scratch_pool::block;
@@ -377,6 +414,16 @@ class tag_matcher : public match_queues {
 
   void expire(operation_record& record, time_point now, bool total);
 
+  /// A recovery message for a communicator that this rank is still creating.
+  struct early_recovery {
+    int peer;
+    std::uint32_t communicator;
+    std::vector<std::byte> message;
+  };
+  communicator_recovery* find_recovery(std::uint32_t id) const;
+  void replay_early_recoveries(communicator_state& communicator);
+  void end_recovery(std::uint32_t id);
+
   int rank_;
   std::vector<failure_hooks*> hooks_;
   communicator_table communicators_;
@@ -385,6 +432,9 @@ class tag_matcher : public match_queues {
   std::vector<std::unique_ptr<stragglers>> stragglers_;
   time_point last_spread_ = -seconds;
   scratch_pool scratch_pool_;
+  std::vector<std::unique_ptr<communicator_recovery>> recoveries_;
+  std::vector<early_recovery> early_recoveries_;  // for communicators that are being created
+  std::size_t early_recovery_bytes_ = 0;
 };
 
 }  // namespace colls

@@ -7,6 +7,7 @@
 // sequence number.
 
 #include <colls/base/compiler.hpp>
+#include <colls/matching/communicator_recovery.hpp>
 #include <colls/matching/stragglers.hpp>
 #include <colls/matching/tag_matcher.hpp>
 
@@ -32,10 +33,12 @@ COLLS_ONCE void tag_matcher::add(communicator_state& communicator) {
   if (failed) revoke(communicator, *failed);
   if (const failure* const reason = communicators_.death_in(communicator))
     revoke(communicator, *reason);
+  if (!early_recoveries_.empty()) replay_early_recoveries(communicator);
 }
 
 COLLS_ONCE void tag_matcher::remove(communicator_state& communicator) {
   communicators_.remove(communicator);
+  end_recovery(communicator.id());
   std::erase_if(stragglers_,
                 [&](const auto& table) { return &table->communicator() == &communicator; });
   // The senders of the dropped messages may still wait for this rank. `inspect` tells them that
@@ -76,6 +79,10 @@ COLLS_ONCE void tag_matcher::peer_died(int peer, const failure& reason, int repo
     if (communicator.rank_of(peer) >= 0 && !communicator.closing) {
       revoke(communicator, reason, reporter);
     }
+  }
+  const int observer = reason.observer >= 0 ? reason.observer : rank_;
+  for (std::size_t i = 0; i < recoveries_.size(); ++i) {
+    recoveries_[i]->peer_lost(peer, observer, reason.proved);
   }
 }
 
@@ -154,6 +161,7 @@ COLLS_ONCE void tag_matcher::sweep(time_point now) {
         break;
     }
   });
+  for (std::size_t i = 0; i < recoveries_.size(); ++i) recoveries_[i]->sweep(now);
   if (stragglers_.empty() || now - last_spread_ < 5 * milliseconds) return;
   last_spread_ = now;
   spread_reports(now);
@@ -182,11 +190,113 @@ COLLS_ONCE time_point tag_matcher::due() const {
   for (const auto& table : stragglers_) {
     first = std::min(first, std::max(table->due(), last_spread_ + 5 * milliseconds));
   }
+  for (const auto& recovery : recoveries_) first = std::min(first, recovery->due());
   return first;
 }
 
 COLLS_ONCE void tag_matcher::refuse_peer(int peer, const failure& reason) {
   for (failure_hooks* hooks : hooks_) hooks->refuse(peer, reason);
+}
+
+// ---- recovery
+
+COLLS_ONCE communicator_recovery* tag_matcher::find_recovery(std::uint32_t id) const {
+  for (const auto& each : recoveries_) {
+    if (each->id() == id) return each.get();
+  }
+  return nullptr;
+}
+
+COLLS_ONCE communicator_recovery& tag_matcher::recovery_of(const communicator_state& communicator) {
+  if (communicator_recovery* const known = find_recovery(communicator.id())) return *known;
+  const auto proves = [&](failure_hooks* hooks) { return hooks->proves_losses(communicator); };
+  const bool is_always_proved = std::all_of(hooks_.begin(), hooks_.end(), proves);
+  communicator_recovery& made = *recoveries_.emplace_back(
+      std::make_unique<communicator_recovery>(*this, communicator, is_always_proved));
+  communicators_.for_each_death([&](int peer, const failure& reason) {
+    made.peer_lost(peer, reason.observer >= 0 ? reason.observer : rank_, reason.proved);
+  });
+  return made;
+}
+
+COLLS_ONCE bool tag_matcher::can_recover() const {
+  return std::any_of(hooks_.begin(), hooks_.end(),
+                     [](const failure_hooks* hooks) { return hooks->can_recover(); });
+}
+
+COLLS_ONCE bool tag_matcher::receive_recovery(int peer, std::uint32_t id,
+                                              std::span<const std::byte> message) {
+  if (communicator_recovery* const known = find_recovery(id)) return known->receive(peer, message);
+  if (communicator_state* const communicator = find(id)) {
+    return recovery_of(*communicator).receive(peer, message);
+  }
+  if (communicators_.find_departed(id) != nullptr) {
+    const auto parsed = recovery_message::parse(message, INT32_MAX);
+    if (!parsed) return false;
+    if (parsed->type == recovery_message::kind::departed) return true;
+    recovery_message reply;
+    reply.type = recovery_message::kind::departed;
+    reply.number = parsed->number;
+    send_recovery(peer, id, reply.bytes());
+    return true;
+  }
+  constexpr std::size_t limit = 2 * max_recovery_bytes;
+  if (communicators_.is_to_come(id) && early_recovery_bytes_ + message.size() <= limit) {
+    early_recovery_bytes_ += message.size();
+    early_recoveries_.push_back({peer, id, {message.begin(), message.end()}});
+  }
+  return true;
+}
+
+COLLS_ONCE void tag_matcher::replay_early_recoveries(communicator_state& communicator) {
+  for (const early_recovery& each : std::exchange(early_recoveries_, {})) {
+    if (each.communicator != communicator.id()) {
+      early_recoveries_.push_back(each);
+      continue;
+    }
+    early_recovery_bytes_ -= each.message.size();
+    (void)receive_recovery(each.peer, each.communicator, each.message);  // its sender is not asked
+  }
+}
+
+COLLS_ONCE bool tag_matcher::is_recovering_with(int peer) const {
+  return std::any_of(recoveries_.begin(), recoveries_.end(),
+                     [&](const auto& each) { return each->is_waiting_for(peer); });
+}
+
+COLLS_ONCE void tag_matcher::peer_departed(int peer) {
+  for (std::size_t i = 0; i < recoveries_.size(); ++i) recoveries_[i]->peer_lost(peer, rank_, true);
+}
+
+COLLS_ONCE bool tag_matcher::send_recovery(int peer, std::uint32_t communicator,
+                                           std::span<const std::byte> message) {
+  return std::all_of(hooks_.begin(), hooks_.end(), [&](failure_hooks* hooks) {
+    return hooks->recover(peer, communicator, message);
+  });
+}
+
+COLLS_ONCE void tag_matcher::losses_agreed(const communicator_state& communicator,
+                                           const std::vector<lost_rank>& lost) {
+  communicator_state* const in_use = find(communicator.id());
+  if (in_use == nullptr || in_use->failed()) return;
+  failure reason(errc::peer_failed);
+  reason.culprit = communicator.world_rank(lost.front().rank);
+  reason.proved = lost.front().proved;
+  reason.set_detail("the ranks have agreed that rank %d is lost", reason.culprit);
+  revoke(*in_use, reason);
+}
+
+// Called when this rank leaves a communicator. Keeps some agreements of such communicators, since a
+// rank may still need the last decision.
+COLLS_ONCE void tag_matcher::end_recovery(std::uint32_t id) {
+  constexpr std::ptrdiff_t kept = 64;
+  communicator_recovery* const ended = find_recovery(id);
+  if (ended == nullptr) return;
+  ended->depart();
+  const auto has_departed = [](const auto& each) { return each->has_departed(); };
+  if (std::count_if(recoveries_.begin(), recoveries_.end(), has_departed) > kept) {
+    recoveries_.erase(std::find_if(recoveries_.begin(), recoveries_.end(), has_departed));
+  }
 }
 
 // ---- late ranks

@@ -15,7 +15,10 @@
 #include <colls/base/log.ipp>
 #include <colls/base/node_map.ipp>
 #include <colls/coroutine/completion.ipp>
+#include <colls/matching/communicator_recovery.ipp>
 #include <colls/matching/communicator_table.ipp>
+#include <colls/matching/consensus.ipp>
+#include <colls/matching/recovery_message.ipp>
 #include <colls/matching/tag_matcher.ipp>
 #include <colls/os/crc32c.ipp>
 #include <colls/os/log_writer.ipp>

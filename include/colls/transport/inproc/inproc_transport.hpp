@@ -160,6 +160,9 @@ class inproc_transport final : failure_hooks {
   COLLS_ONCE void dispute(int peer, std::uint32_t communicator, std::uint64_t sequence,
                           const fingerprint& local) override;
   COLLS_ONCE void refuse(int peer, const failure& reason) override;
+  COLLS_ONCE bool recover(int peer, std::uint32_t communicator,
+                          std::span<const std::byte> message) override;
+  bool can_recover() const override { return true; }
   COLLS_ONCE void add_awaited(const operation_record& waiting, std::vector<int>& ranks) override;
 
   inproc_world& world_;

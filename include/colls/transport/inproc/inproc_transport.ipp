@@ -70,6 +70,11 @@ COLLS_ONCE void inproc_transport::refuse(int peer, const failure& reason) {
   }
 }
 
+COLLS_ONCE bool inproc_transport::recover(int peer, std::uint32_t communicator,
+                                          std::span<const std::byte> message) {
+  return world_[peer].matcher_.receive_recovery(rank(), communicator, message);
+}
+
 COLLS_ONCE inproc_world::inproc_world(int size) {
   for (int rank = 0; rank < size; ++rank) {
     ranks_.push_back(std::make_unique<inproc_transport>(*this, rank));

@@ -287,7 +287,7 @@ class connection final : pipe_handler {
       flow.refill(credit_cost(send.size));
     }
   }
-  void report_lost(errc code, const char* message);
+  void report_lost(errc code, const char* message, bool proved = false);
   void report_abort();
 
   void note_sequence(const header& frame) {

@@ -45,8 +45,11 @@ COLLS_ONCE void connection::fail(int system_error, const char* fault) {
   if (fault != nullptr) return refuse(fault);
   ended_ = true;
   peer_closed_ = true;
+  // Ranks that share memory are connected by a local socket, which the kernel closes when the
+  // process of the peer has ended.
+  const bool proved = is_open_ && pipe_->properties().shares_memory;
   shut();
-  report_lost(errc::peer_failed, std::strerror(system_error));
+  report_lost(errc::peer_failed, std::strerror(system_error), proved);
 }
 
 COLLS_ONCE void connection::refuse(const char* fault) {
@@ -62,8 +65,9 @@ COLLS_ONCE void connection::refuse(const char* fault) {
   shut();
 }
 
-COLLS_ONCE void connection::report_lost(errc code, const char* message) {
+COLLS_ONCE void connection::report_lost(errc code, const char* message, bool proved) {
   failure reason(code);
+  reason.proved = proved;
   reason.culprit = peer_;
   std::snprintf(reason.address, sizeof reason.address, "%s", address_.c_str());
   reason.set_detail("%s", message);

@@ -36,6 +36,8 @@ class connector final : carrier::owner {
     virtual bool is_needed(connection& conn) = 0;
     /// Returns whether the peer, which does not listen any more, has left the world.
     virtual task<bool> has_left(int peer) = 0;
+    /// Called when the peer of a connection that has ended is known to have ended, too.
+    virtual void proved_lost(connection& conn) = 0;
 
    protected:
     ~owner() = default;
@@ -56,6 +58,10 @@ class connector final : carrier::owner {
   /// Starts a probe of the peer's host. If the host no longer answers, the probe ends `conn` with
   /// an error. Called when the peer has acknowledged nothing on `conn` for a while.
   void probe(connection& conn);
+
+  /// Finds out whether the peer of a connection that has ended still listens. If it does not, calls
+  /// `owner::proved_lost`.
+  void prove_loss(connection& conn);
 
   /// Prevents this rank from dialling any further peers. Dials that are already in progress may
   /// still succeed. Returns false if this function had been called before.
@@ -82,6 +88,7 @@ class connector final : carrier::owner {
   // as long as an operation needs the connection.
   task<> dial(connection& conn);
   task<> probe_host(connection& conn);
+  task<> dial_lost_peer(connection& conn);
   static void set_address(failure& reason, const connection& conn, const dial_attempt& attempt);
   // Logs that a connection cannot be opened yet because this rank or the peer lacks a resource,
   // such as file descriptors. The shortage may be temporary.

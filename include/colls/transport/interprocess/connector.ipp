@@ -85,6 +85,7 @@ COLLS_ONCE task<> connector::dial(connection& conn) {
       if (attempt.error) {
         reason.set_detail("it cannot be reached: %s", attempt.error.message().c_str());
         hopeless = attempt.error == std::errc::connection_refused;
+        reason.proved = hopeless;
         if (attempt.is_short_of_resources) {
           log_shortage(conn.peer(), attempt.error.message().c_str());
         }
@@ -163,6 +164,33 @@ COLLS_ONCE task<> connector::probe_host(connection& conn) {
   }
   conn.next_probe = scheduler_.now() + probe_interval;
   if (!answers && conn.is_silent(scheduler_.now())) conn.fail(ETIMEDOUT);
+}
+
+COLLS_ONCE void connector::prove_loss(connection& conn) {
+  try {
+    tasks_.start(dial_lost_peer(conn));
+  } catch (const std::bad_alloc&) {
+    log_debug("rank %d has no memory to prove that rank %d has ended", rank_, conn.peer());
+  }
+}
+
+COLLS_ONCE task<> connector::dial_lost_peer(connection& conn) {
+  // The kernel closes the sockets of a process one after the other, so its listener may still accept
+  // for a moment.
+  for (time_point pause = milliseconds; pause < seconds && !closing_; pause *= 4) {
+    for (std::size_t i = 0; i < carriers_.size(); ++i) {
+      bool is_refused = false;
+      try {
+        is_refused = co_await carriers_[i]->is_refused(conn.peer());
+      } catch (const error&) {
+        co_return;  // this rank does not know where the peer listens
+      }
+      if (!is_refused || closing_) continue;
+      owner_.proved_lost(conn);
+      co_return;
+    }
+    co_await scheduler_.sleep_until(scheduler_.now() + pause);
+  }
 }
 
 COLLS_ONCE void connector::set_address(failure& reason, const connection& conn,

@@ -37,6 +37,7 @@ enum class kind : std::uint8_t {
   fingerprint,  // carries the fingerprint of the sender's call with this sequence number
   mapped,       // says that the sender has mapped the receiver's shared heap (memory for its peers)
   report,       // what the sender does and what it knows about late ranks; carries a state_report
+  recovery,     // carries a part of a recovery message
 };
 
 /// The bits of `header::flags`. The values are part of the wire format.
@@ -69,6 +70,8 @@ inline constexpr std::uint8_t cancel = 64;
 /// Marks a frame of `kind::cts` as a rejection: the receiver has discarded the point-to-point
 /// message that the RTS announced. The send of that message fails with `errc::cancelled`.
 inline constexpr std::uint8_t discarded = 128;
+/// Marks a frame of `kind::recovery` that carries the last part of its message.
+inline constexpr std::uint8_t last = 1;
 }  // namespace flag
 
 struct header {
@@ -143,6 +146,8 @@ inline bool is_plausible(const header& frame) {
       return frame.length == sizeof(state_report);
     case kind::revoke:
       return frame.length == sizeof(failure);
+    case kind::recovery:
+      return frame.length > 0 && frame.length <= max_control_bytes;
     case kind::goodbye:
     case kind::mapped:
       return frame.length == 0;

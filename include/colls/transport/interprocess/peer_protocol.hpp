@@ -10,6 +10,8 @@
 #include <colls/transport/interprocess/eager_rendezvous.hpp>
 
 #include <memory>
+#include <span>
+#include <unordered_map>
 #include <vector>
 
 namespace colls::interprocess {
@@ -38,6 +40,8 @@ class peer_protocol final : failure_hooks, connection_owner, connector::owner {
       (void)peer;
       co_return false;
     }
+    /// See `failure_hooks::proves_losses`.
+    virtual bool proves_losses(const communicator_state&) const { return false; }
 
    protected:
     ~owner() = default;
@@ -76,6 +80,7 @@ class peer_protocol final : failure_hooks, connection_owner, connector::owner {
   COLLS_ONCE void unreachable(connection& conn, const failure& reason) override;
   COLLS_ONCE bool is_needed(connection& conn) override;
   task<bool> has_left(int peer) override { return owner_.has_left(peer); }
+  COLLS_ONCE void proved_lost(connection& conn) override;
 
   // ---- called by the matcher
 
@@ -89,6 +94,12 @@ class peer_protocol final : failure_hooks, connection_owner, connector::owner {
   COLLS_ONCE void refuse(int peer, const failure& reason) override;
   COLLS_ONCE void add_awaited(const operation_record& record, std::vector<int>& ranks) override;
   COLLS_ONCE void add_senders(const operation_record& record, std::vector<int>& ranks) override;
+  COLLS_ONCE bool recover(int peer, std::uint32_t communicator,
+                          std::span<const std::byte> message) override;
+  bool can_recover() const override { return true; }
+  bool proves_losses(const communicator_state& communicator) const override {
+    return owner_.proves_losses(communicator);
+  }
   COLLS_ONCE bool is_connected(int peer) override;
   void open_connection(int peer) override { connector_.connect(peer); }
   COLLS_ONCE std::uint64_t newest_sequence_from(int peer, std::uint32_t communicator) override;
@@ -97,6 +108,10 @@ class peer_protocol final : failure_hooks, connection_owner, connector::owner {
   // Revokes each communicator on which an operation waits for `peer`. Called when `peer` has left
   // the world or cannot be reached.
   void fail_waiting_for(int peer, const failure& reason);
+  // Called when `peer` has said goodbye, or has left without a connection to this rank.
+  void peer_left(connection& conn);
+  // Handles a frame that carries a part of a recovery message.
+  void receive_recovery(connection& conn, const header& frame, const std::byte* payload);
   // Returns a communicator that has not failed and on which an operation waits for `peer`. Returns
   // null if there is none.
   communicator_state* communicator_waiting_for(int peer);
@@ -111,6 +126,7 @@ class peer_protocol final : failure_hooks, connection_owner, connector::owner {
   int size_;
   owner& owner_;
   time_point last_silence_check_ = 0;
+  std::unordered_map<int, std::vector<std::byte>> partial_recoveries_;  // by peer
   connection_table connections_;
   connector connector_;
   eager_rendezvous messages_;

@@ -7,7 +7,10 @@
 #include <colls/base/compiler.hpp>
 #include <colls/transport/interprocess/peer_protocol.hpp>
 
+#include <algorithm>
+#include <cstdio>
 #include <cstring>
+#include <utility>
 
 namespace colls::interprocess {
 
@@ -71,9 +74,11 @@ COLLS_ONCE void peer_protocol::received(connection& conn, const header& frame,
     case kind::revoke:
       receive_revoke(conn, frame, payload);
       break;
+    case kind::recovery:
+      receive_recovery(conn, frame, payload);
+      break;
     case kind::goodbye:
-      conn.note_goodbye();
-      fail_waiting_for(conn.peer(), peer_left_failure(conn.peer()));
+      peer_left(conn);
       break;
     case kind::mapped:
       conn.peer_maps_heap = true;
@@ -116,8 +121,7 @@ COLLS_ONCE void peer_protocol::opened(connection& conn) {
 
 COLLS_ONCE void peer_protocol::unreachable(connection& conn, const failure& reason) {
   if (reason.code == errc::closed) {
-    conn.note_goodbye();
-    fail_waiting_for(conn.peer(), peer_left_failure(conn.peer()));
+    peer_left(conn);
   } else if (reason.code == errc::peer_failed) {
     matcher_.peer_died(conn.peer(), reason);
   } else {
@@ -126,7 +130,8 @@ COLLS_ONCE void peer_protocol::unreachable(connection& conn, const failure& reas
 }
 
 COLLS_ONCE bool peer_protocol::is_needed(connection& conn) {
-  bool any = matcher_.communicator_waiting_for(conn.peer()) != nullptr;
+  bool any = matcher_.communicator_waiting_for(conn.peer()) != nullptr ||
+             matcher_.is_recovering_with(conn.peer());
   conn.each_send([&](const posted_send&) { any = true; });
   return any;
 }
@@ -136,9 +141,24 @@ COLLS_ONCE void peer_protocol::lost(connection& conn, const failure& reason) {
     fail_waiting_for(conn.peer(), peer_left_failure(conn.peer()));
   } else if (!connector_.is_closing()) {
     matcher_.peer_died(reason.culprit, reason);  // the culprit is the peer or this rank
+    if (reason.culprit == conn.peer() && !reason.proved) connector_.prove_loss(conn);
   }
   conn.fail_sends(reason.code, [](const posted_send&) { return true; });
   conn.fail_receive(reason.code, [](const posted_receive&) { return true; });
+}
+
+COLLS_ONCE void peer_protocol::proved_lost(connection& conn) {
+  failure reason(errc::peer_failed, "its process has ended: its host refuses connections");
+  reason.culprit = conn.peer();
+  reason.proved = true;
+  std::snprintf(reason.address, sizeof reason.address, "%s", conn.address().c_str());
+  matcher_.peer_died(conn.peer(), reason);
+}
+
+COLLS_ONCE void peer_protocol::peer_left(connection& conn) {
+  conn.note_goodbye();
+  fail_waiting_for(conn.peer(), peer_left_failure(conn.peer()));
+  matcher_.peer_departed(conn.peer());
 }
 
 COLLS_ONCE void peer_protocol::fail_waiting_for(int peer, const failure& reason) {
@@ -238,6 +258,41 @@ COLLS_ONCE void peer_protocol::refuse(int peer, const failure& reason) {
   connection& conn = connector_.connect(peer);
   conn.control(frame, &reason);
   connections_.flush_soon(conn);
+}
+
+COLLS_ONCE bool peer_protocol::recover(int peer, std::uint32_t communicator,
+                                       std::span<const std::byte> message) {
+  connection& conn = connector_.connect(peer);
+  if (conn.has_ended()) return !conn.received_goodbye();
+  while (!message.empty()) {
+    const auto part = message.first(std::min(message.size(), max_control_bytes));
+    message = message.subspan(part.size());
+    header frame;
+    frame.kind = kind::recovery;
+    frame.flags = message.empty() ? flag::last : std::uint8_t{0};
+    frame.communicator = communicator;
+    frame.length = part.size();
+    conn.control(frame, part.data());
+  }
+  connections_.flush_soon(conn);
+  return true;
+}
+
+COLLS_ONCE void peer_protocol::receive_recovery(connection& conn, const header& frame,
+                                                const std::byte* payload) {
+  const std::span<const std::byte> part(payload, frame.length);
+  const bool is_last = (frame.flags & flag::last) != 0;
+  std::vector<std::byte>& earlier = partial_recoveries_[conn.peer()];
+  bool is_valid = earlier.size() + part.size() <= max_recovery_bytes;
+  if (is_last && is_valid && earlier.empty()) {
+    is_valid = matcher_.receive_recovery(conn.peer(), frame.communicator, part);
+  } else if (is_valid) {
+    earlier.insert(earlier.end(), part.begin(), part.end());
+    if (!is_last) return;
+    const std::vector<std::byte> whole = std::exchange(earlier, {});
+    is_valid = matcher_.receive_recovery(conn.peer(), frame.communicator, whole);
+  }
+  if (!is_valid) conn.fail(0, malformed);
 }
 
 COLLS_ONCE void peer_protocol::add_awaited(const operation_record& record,

@@ -147,6 +147,7 @@ class transport_base : engine::source,
     return info_->kv_store != nullptr && info_->kv_store->has_unread();
   }
   COLLS_ONCE task<bool> has_left(int peer) override;
+  COLLS_ONCE bool proves_losses(const communicator_state& communicator) const override;
 
   // ---- failures
 

@@ -123,6 +123,15 @@ COLLS_ONCE task<bool> transport_base::has_left(int peer) {
   co_return left == "1";
 }
 
+// Between ranks that share memory a local socket shows each loss.
+COLLS_ONCE bool transport_base::proves_losses(const communicator_state& communicator) const {
+  if (!info_->shares_memory()) return false;
+  for (int i = 1; i < communicator.size(); ++i) {
+    if (node_of(communicator.world_rank(i)) != node_of(communicator.world_rank(0))) return false;
+  }
+  return true;
+}
+
 COLLS_ONCE void transport_base::revoked(communicator_state& communicator, const failure& reason,
                                         bool is_first) {
   if (is_first && info_->kv_store != nullptr) {

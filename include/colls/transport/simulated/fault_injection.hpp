@@ -34,10 +34,10 @@ inline bool simulated_world::try_pass(int source, int dest) {
       break;
     case simulated::connection_states::outcome::refused:
       report_loss(source, dest, now_ + 2 * network_.latency(source, dest),
-                  "its host refuses connections: its process has ended");
+                  "its host refuses connections: its process has ended", true);
       break;
     case simulated::connection_states::outcome::unreachable:
-      report_loss(source, dest, now_ + dial_timeout, "it does not answer");
+      report_loss(source, dest, now_ + dial_timeout, "it does not answer", false);
       break;
   }
   return false;
@@ -150,7 +150,7 @@ inline void simulated_world::end_rank(int rank, simulated::rank_state state) {
       // `other` sees the end of the stream only after it has received all bytes that the killed
       // rank has sent.
       const ticks last = std::max(now_, connections_->between(rank, other).last_arrival);
-      report_loss(other, rank, last + network_.latency(rank, other), "its process has ended");
+      report_loss(other, rank, last + network_.latency(rank, other), "its process has ended", true);
     } else {
       detect_loss(other, rank);
       if (state == simulated::rank_state::isolated) detect_loss(rank, other);
@@ -159,6 +159,7 @@ inline void simulated_world::end_rank(int rank, simulated::rank_state state) {
   if (state == simulated::rank_state::killed && plan_.store) {
     failure reason(errc::peer_failed, "its process has ended, as its launcher reports");
     reason.culprit = rank;
+    reason.proved = true;
     broadcast_failure(rank, reason, 0);
   }
 }
@@ -169,18 +170,20 @@ inline void simulated_world::end_rank(int rank, simulated::rank_state state) {
 // answered for that time.
 inline void simulated_world::detect_loss(int rank, int peer) {
   if (connections_->detect_failure(rank, peer))
-    report_loss(rank, peer, now_ + idle_timeout, "it is cut off");
+    report_loss(rank, peer, now_ + idle_timeout, "it is cut off", false);
 }
 
 // Schedules a control message that tells `rank` at `time` that `peer` has failed. `detail`
-// describes the failure.
-inline void simulated_world::report_loss(int rank, int peer, ticks time, const char* detail) {
+// describes the failure, and `proved` tells whether `peer` is known to have ended.
+inline void simulated_world::report_loss(int rank, int peer, ticks time, const char* detail,
+                                         bool proved) {
   control_message& msg = control_pool_.take();
   msg.type = control_message::kind::lost;
   msg.source = peer;
   msg.dest = rank;
   msg.reason = failure(errc::peer_failed, detail);
   msg.reason.culprit = peer;
+  msg.reason.proved = proved;
   push(time, event::kind::control_arrived, rank, &msg);
 }
 

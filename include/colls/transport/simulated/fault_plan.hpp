@@ -72,6 +72,23 @@ struct fault_plan {
     return false;
   }
 
+  /// Returns whether the other ranks know of each rank that fails by this plan that it has ended.
+  bool proves_losses() const {
+    for (const fault& entry : faults) {
+      switch (entry.type) {
+        case fault::kind::half_open:
+        case fault::kind::isolate:
+        case fault::kind::cut:
+        case fault::kind::cut_both:
+        case fault::kind::flip:
+          return false;
+        default:
+          break;
+      }
+    }
+    return true;
+  }
+
   static fault_plan parse(std::string_view text);
   std::string text() const;
 };

@@ -82,7 +82,7 @@ struct message final : unexpected_message {
 
 /// A message that carries no user data.
 struct control_message {
-  enum class kind : std::uint8_t { dial, opened, announce, report, dispute, revoke, lost };
+  enum class kind : std::uint8_t { dial, opened, announce, report, dispute, revoke, recovery, lost };
 
   kind type = kind::announce;
   std::int32_t source = -1;  // the sender, or the rank that was lost
@@ -93,6 +93,8 @@ struct control_message {
   fingerprint print;
   state_report state;
   failure reason;
+  std::vector<std::byte> recovery;  // the bytes of a recovery message
+  std::uint32_t round = 0;          // the number of recovery messages in the longest chain
 };
 
 /// A pool that allocates nodes in slabs, reuses the nodes that were given back, and counts the

@@ -436,6 +436,12 @@ inline void simulated_transport::handle_control(const control_message& msg) {
         matcher_.revoke(msg.key.communicator, reported_failure(msg.reason), reporter);
       }
       break;
+    case control_message::kind::recovery:
+      recovery_round_ = std::max(recovery_round_, msg.round);
+      // The sender is a rank of this process, so the message is valid.
+      (void)matcher_.receive_recovery(msg.source, msg.key.communicator, msg.recovery);
+      world_.set_timer(*this);
+      break;
     case control_message::kind::lost:
       matcher_.peer_died(msg.source, msg.reason);
       break;
@@ -500,6 +506,26 @@ inline void simulated_transport::report(int peer, std::uint32_t communicator,
   msg.key.communicator = communicator;
   msg.state = state;
   send_control(peer, std::move(msg));
+}
+
+// Recovery messages count as messages of the world, and their chains as rounds.
+inline bool simulated_transport::recover(int peer, std::uint32_t communicator,
+                                         std::span<const std::byte> bytes) {
+  if (world_.is_dead(rank())) return true;
+  control_message msg;
+  msg.type = control_message::kind::recovery;
+  msg.key.communicator = communicator;
+  msg.recovery.assign(bytes.begin(), bytes.end());
+  msg.round = recovery_round_ + 1;
+  ++world_.messages_;
+  world_.bytes_ += bytes.size();
+  world_.rounds_ = std::max(world_.rounds_, msg.round);
+  send_control(peer, std::move(msg));
+  return true;
+}
+
+inline bool simulated_transport::proves_losses(const communicator_state&) const {
+  return world_.plan_.proves_losses();
 }
 
 inline void simulated_transport::add_awaited(const operation_record& waiting,

@@ -123,6 +123,10 @@ class simulated_transport final : failure_hooks, payload_writer, run_queue::remo
   void refuse(int peer, const failure& reason) override {
     send_revoke(peer, reason.communicator, reason);
   }
+  inline bool recover(int peer, std::uint32_t communicator,
+                      std::span<const std::byte> bytes) override;
+  bool can_recover() const override { return true; }
+  inline bool proves_losses(const communicator_state& communicator) const override;
 
   // The length of the longest chain of messages that has arrived in one lane of a call. A lane is
   // one of the concurrent parts of the call. In a chain, each message was sent after its sender had
@@ -159,6 +163,7 @@ class simulated_transport final : failure_hooks, payload_writer, run_queue::remo
   std::size_t eager_bytes_ =
       0;  // bytes of eager point-to-point messages that were not received yet
   ticks timer_ = simulated::no_time;
+  std::uint32_t recovery_round_ = 0;  // the longest chain of recovery messages that has come
   // The next three members are used only in a run with a fault plan.
   std::uint64_t events_ = 0;
   std::uint64_t sent_ = 0;
@@ -320,7 +325,7 @@ class simulated_world {
   void inject(const fault& injected);
   void apply_pending_faults();
   void end_rank(int rank, simulated::rank_state state);
-  void report_loss(int rank, int peer, ticks time, const char* detail);
+  void report_loss(int rank, int peer, ticks time, const char* detail, bool proved);
   void detect_loss(int rank, int peer);
   void broadcast_failure(int source, const failure& reason, std::uint32_t communicator);
   bool try_pass(int source, int dest);

@@ -40,6 +40,7 @@ inline simulated_world::~simulated_world() {
 inline void simulated_world::reset_counters() {
   messages_ = bytes_ = overdue_ = 0;
   rounds_ = 0;
+  for (int rank = 0; rank < size_; ++rank) ranks_[rank].recovery_round_ = 0;
   trace_.clear();
 }
 

@@ -13,13 +13,14 @@
 
 namespace colls::threads {
 
-/// A control message that is not a goodbye. There are four kinds:
+/// A control message that is not a goodbye. There are five kinds:
 /// - An announcement tells a peer that an operation of the sender has waited for a long time. It
 ///   also contains a report.
 /// - A report contains the state of the sender and of the ranks that the sender knows to be late.
 /// - A dispute contains the fingerprint (the arguments) of a call of the sender. The sender sends
 ///   it after it has received a message of a different call with the same sequence number.
 /// - A revocation contains the reason why a communicator has failed.
+/// - A recovery message contains the bytes of a `recovery_message`.
 struct control_message final : inbox_entry {
   inbox* return_inbox = nullptr;  // the inbox of the sender, which reuses the message
   message_key key;                // its `peer` is the sender
@@ -27,6 +28,7 @@ struct control_message final : inbox_entry {
   fingerprint print;
   state_report state;
   failure reason;
+  std::vector<std::byte> recovery;
 };
 
 /// The last message that a rank sends to a peer.
@@ -79,6 +81,21 @@ class control_messages {
     if (msg == nullptr) return false;
     msg->key.communicator = communicator;
     msg->reason = reason;
+    post(peer, *msg);
+    return true;
+  }
+  /// Sends a recovery message to `peer`. Returns false if there is no memory for it.
+  [[nodiscard]] bool recover(int peer, std::uint32_t communicator,
+                             std::span<const std::byte> message) {
+    control_message* const msg = prepare(inbox_entry::kind::recovery);
+    if (msg == nullptr) return false;
+    try {
+      msg->recovery.assign(message.begin(), message.end());
+    } catch (const std::bad_alloc&) {
+      pool_.give(*msg);
+      return false;
+    }
+    msg->key.communicator = communicator;
     post(peer, *msg);
     return true;
   }

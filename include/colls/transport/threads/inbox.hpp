@@ -30,6 +30,7 @@ struct inbox_entry {
     report,
     dispute,
     revoke,
+    recovery,
     processed,  // a control message returns to its sender for reuse
     wake,       // the rank has to look for completions that other threads have posted
     goodbye,    // the sender has left the world or has failed, and sends no new messages

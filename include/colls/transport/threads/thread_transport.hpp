@@ -431,6 +431,10 @@ class thread_transport final : failure_hooks {
       case inbox_entry::kind::dispute:
         matcher_.compare(peer, msg.key.communicator, msg.key.sequence, msg.print);
         break;
+      case inbox_entry::kind::recovery:
+        // The sender is a thread of this process, so the message is valid.
+        (void)matcher_.receive_recovery(peer, msg.key.communicator, msg.recovery);
+        break;
       default:
         matcher_.revoke(msg.key.communicator, reported_failure(msg.reason), peer);
     }
@@ -497,6 +501,13 @@ class thread_transport final : failure_hooks {
   void refuse(int peer, const failure& reason) override {
     if (!control_.revoke(peer, reason.communicator, reason)) fail_without_memory();
   }
+
+  bool recover(int peer, std::uint32_t communicator, std::span<const std::byte> bytes) override {
+    if (is_gone(peer)) return false;
+    if (!control_.recover(peer, communicator, bytes)) fail_without_memory();
+    return true;
+  }
+  bool can_recover() const override { return true; }
 
   threads::inboxes& inboxes_;
   threads::inbox& inbox_;  // the inbox of this rank

@@ -77,6 +77,11 @@ class carrier {
     (void)peer;
     co_return true;
   }
+  /// Returns whether the peer's host refuses connections to the peer, which therefore has ended.
+  virtual task<bool> is_refused(int peer) {
+    (void)peer;
+    co_return false;
+  }
   /// Returns two ends of a pipe of this rank to itself, or nulls if this carrier opens none.
   virtual std::pair<std::unique_ptr<pipe>, std::unique_ptr<pipe>> open_to_self() { return {}; }
 };

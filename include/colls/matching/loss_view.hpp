@@ -1,0 +1,124 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// loss_view: what one rank knows about lost ranks and broken links of a communicator, and which
+// ranks survive according to it.
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace colls {
+
+/// A link between two ranks that at least one of them cannot use any more.
+struct broken_link {
+  std::int32_t low;
+  std::int32_t high;
+
+  broken_link(int a, int b) : low(std::min(a, b)), high(std::max(a, b)) {}
+  friend auto operator<=>(const broken_link&, const broken_link&) = default;
+};
+
+/// What a rank knows about the losses of a communicator: the ranks that are proved to have ended,
+/// and the broken links between the others. The knowledge of a rank only grows. Ranks are those of
+/// the communicator.
+class loss_view {
+ public:
+  const std::vector<std::int32_t>& proved() const { return proved_; }
+  const std::vector<broken_link>& broken() const { return broken_; }
+  bool empty() const { return proved_.empty() && broken_.empty(); }
+  /// Returns a number that grows whenever the view grows.
+  std::uint64_t facts() const { return facts_; }
+
+  bool is_proved(int rank) const {
+    return std::binary_search(proved_.begin(), proved_.end(), rank);
+  }
+  bool is_broken(int a, int b) const {
+    return std::binary_search(broken_.begin(), broken_.end(), broken_link(a, b));
+  }
+
+  /// Adds a rank that is proved to have ended. Returns false if the view contains it.
+  bool add_proved(int rank) {
+    const auto place = std::lower_bound(proved_.begin(), proved_.end(), rank);
+    if (place != proved_.end() && *place == rank) return false;
+    proved_.insert(place, rank);
+    ++facts_;
+    return true;
+  }
+  /// Adds a broken link. Returns false if the view contains it.
+  bool add_broken(int a, int b) {
+    const broken_link link(a, b);
+    const auto place = std::lower_bound(broken_.begin(), broken_.end(), link);
+    if (place != broken_.end() && *place == link) return false;
+    broken_.insert(place, link);
+    ++facts_;
+    return true;
+  }
+  /// Adds all that `other` contains. Returns whether that was new.
+  bool merge(const loss_view& other) {
+    bool has_grown = false;
+    for (const std::int32_t rank : other.proved_) has_grown |= add_proved(rank);
+    for (const broken_link& link : other.broken_) has_grown |= add_broken(link.low, link.high);
+    return has_grown;
+  }
+  friend bool operator==(const loss_view& a, const loss_view& b) {
+    return a.proved_ == b.proved_ && a.broken_ == b.broken_;
+  }
+
+  /// Returns the ranks that `rank` goes on with, of a communicator of `size` ranks, in ascending
+  /// order. These are ranks that can all reach each other. They are found in the part of the
+  /// communicator to which `rank` is still connected, perhaps through other ranks: as long as a link
+  /// inside the part is broken, the rank with the most broken links inside it is excluded, among
+  /// equals the highest. The result need not contain `rank`.
+  std::vector<int> survivors(int rank, int size) const {
+    std::vector<int> part = part_of(rank, size);
+    if (broken_.empty()) return part;
+    std::vector<int> degree(static_cast<std::size_t>(size));
+    for (;;) {
+      std::fill(degree.begin(), degree.end(), 0);
+      const auto is_in_part = [&](int each) {
+        return std::binary_search(part.begin(), part.end(), each);
+      };
+      for (const broken_link& link : broken_) {
+        if (!is_in_part(link.low) || !is_in_part(link.high)) continue;
+        ++degree[static_cast<std::size_t>(link.low)];
+        ++degree[static_cast<std::size_t>(link.high)];
+      }
+      const auto worst = std::max_element(part.begin(), part.end(), [&](int a, int b) {
+        return degree[static_cast<std::size_t>(a)] <= degree[static_cast<std::size_t>(b)] &&
+               (degree[static_cast<std::size_t>(a)] < degree[static_cast<std::size_t>(b)] || a < b);
+      });
+      if (worst == part.end() || degree[static_cast<std::size_t>(*worst)] == 0) return part;
+      part.erase(worst);
+    }
+  }
+
+ private:
+  // Returns the ranks that are not proved lost and that `rank` reaches, perhaps through others.
+  std::vector<int> part_of(int rank, int size) const {
+    std::vector<int> waiting;  // not reached yet
+    waiting.reserve(static_cast<std::size_t>(size));
+    for (int each = 0; each < size; ++each) {
+      if (!is_proved(each)) waiting.push_back(each);
+    }
+    if (broken_.empty()) return waiting;
+    std::erase(waiting, rank);
+    std::vector<int> reached{rank};
+    for (std::size_t i = 0; i < reached.size(); ++i) {
+      const auto is_separate = [&](int each) { return is_broken(reached[i], each); };
+      const auto first = std::stable_partition(waiting.begin(), waiting.end(), is_separate);
+      reached.insert(reached.end(), first, waiting.end());
+      waiting.erase(first, waiting.end());
+    }
+    std::sort(reached.begin(), reached.end());
+    return reached;
+  }
+
+  std::vector<std::int32_t> proved_;
+  std::vector<broken_link> broken_;
+  std::uint64_t facts_ = 0;
+};
+
+}  // namespace colls
