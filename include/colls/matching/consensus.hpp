@@ -24,6 +24,8 @@
 // and starts again at step 1. It takes part in no smaller view any more. A rank that has a final
 // decision answers every message of another rank about that agreement with it.
 //
+// A rank that an agreement lists as lost takes part in no later one.
+//
 // Why no two ranks that live on decide differently: two sets of survivors have a rank in common. If
 // every loss is proved, each living rank survives in every view. Otherwise a set that decides is more
 // than half of the ranks that are not proved lost. The common rank takes part in both views, so one
@@ -81,7 +83,8 @@ class consensus {
   void receive(int source, const recovery_message& message);
   /// Called when this rank closes the communicator. From then on it only answers messages.
   void depart() { has_departed_ = true; }
-  /// Called again and again while this rank waits. Tells other ranks which rank is late.
+  /// Called again and again while this rank waits. Tells other ranks which rank is late, and makes
+  /// the transport find out whether late ranks can be reached.
   void spread_late();
 
   state current_state() const;
@@ -157,6 +160,7 @@ class consensus {
   bool has_accepted_in_view_ = false;
   bool has_sent_acceptance_ = false;
   bool has_told_view_ = false;
+  bool has_probed_ = false;
   std::optional<recovery_decision> decision_;
   int late_by_parent_ = -1;
 

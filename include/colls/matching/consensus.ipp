@@ -36,10 +36,10 @@ COLLS_ONCE void consensus::receive(int source, const recovery_message& message) 
   // Where losses are proved, a decision need not be known to any rank that lives on. So a rank that
   // has begun to decide without `source` must not take a decision from it any more.
   if (is_always_proved_ && view_.is_proved(source)) return;
+  const bool wants_answer = message.type == news || message.type == request ||
+                            message.type == proposal || message.type == late;
   if (const recovery_decision* const known = past(message.number)) {
-    if (message.type != decision && message.type != acceptance) {
-      answer(source, message.number, *known);
-    }
+    if (wants_answer) answer(source, message.number, *known);
     return;
   }
   if (message.number < number_) {
@@ -50,6 +50,7 @@ COLLS_ONCE void consensus::receive(int source, const recovery_message& message) 
     return;
   }
   if (has_departed_) {
+    if (!wants_answer) return;
     if (decision_ && message.number == number_) return answer(source, number_, *decision_);
     recovery_message reply = make(departed);
     reply.number = message.number;
@@ -70,7 +71,7 @@ COLLS_ONCE void consensus::receive(int source, const recovery_message& message) 
   is_involved_ = true;
   if (message.type == decision) return finish(message.accepted->decision, source);
   if (decision_) {
-    if (message.type != acceptance) answer(source, number_, *decision_);
+    if (wants_answer) answer(source, number_, *decision_);
     return;
   }
   tell_view_once();
@@ -107,7 +108,7 @@ COLLS_ONCE void consensus::receive(int source, const recovery_message& message) 
 COLLS_ONCE void consensus::view_has_grown() {
   rebuild_tree();
   sent_.reset();
-  has_accepted_in_view_ = has_sent_acceptance_ = has_told_view_ = false;
+  has_accepted_in_view_ = has_sent_acceptance_ = has_told_view_ = has_probed_ = false;
   late_by_parent_ = -1;
   if (has_departed_ || !is_active() || decision_) return;
   tell_view_once();
@@ -221,9 +222,10 @@ COLLS_ONCE void consensus::finish(const recovery_decision& decision, int source)
   // The parent has the decision already, unless it comes from another rank.
   if (source != parent_ && source >= 0) tell(parent_);
   for (const subtree& each : children_) tell(each.rank);
-  // A rank that is excluded but can be reached gets to know it.
-  for (const lost_rank& each : decision_->lost) {
-    if (!each.proved && !view_.is_broken(rank_, each.rank) && each.rank != rank_) tell(each.rank);
+  // A rank that takes no part in this view but can be reached gets to know the decision, too.
+  for (int peer = 0; !survivors_.empty() && peer < size_; ++peer) {
+    if (peer == rank_ || is_survivor(peer) || view_.is_proved(peer)) continue;
+    if (!view_.is_broken(rank_, peer)) tell(peer);
   }
 }
 
@@ -237,6 +239,12 @@ COLLS_ONCE void consensus::answer(int source, std::uint64_t number,
 
 COLLS_ONCE void consensus::spread_late() {
   if (!request_ || decision_) return;
+  // A message to a rank whose request is missing shows whether the rank can be reached.
+  if (!std::exchange(has_probed_, true)) {
+    for (const subtree& each : children_) {
+      if (!each.request) net_.send(each.rank, make(recovery_message::kind::news));
+    }
+  }
   recovery_message message = make(recovery_message::kind::late);
   message.late = late_rank();
   if (message.late < 0) return;
@@ -255,6 +263,7 @@ COLLS_ONCE consensus::state consensus::current_state() const {
 
 COLLS_ONCE void consensus::advance() {
   constexpr std::size_t kept = 2;
+  for (const lost_rank& each : decision_->lost) view_.exclude(each.rank);
   past_.push_back({number_, std::move(*decision_)});
   if (past_.size() > kept) past_.erase(past_.begin());
   ++number_;

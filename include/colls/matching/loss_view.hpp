@@ -28,7 +28,7 @@ class loss_view {
  public:
   const std::vector<std::int32_t>& proved() const { return proved_; }
   const std::vector<broken_link>& broken() const { return broken_; }
-  bool empty() const { return proved_.empty() && broken_.empty(); }
+  bool empty() const { return proved_.empty() && broken_.empty() && excluded_.empty(); }
   /// Returns a number that grows whenever the view grows.
   std::uint64_t facts() const { return facts_; }
 
@@ -55,6 +55,15 @@ class loss_view {
     broken_.insert(place, link);
     ++facts_;
     return true;
+  }
+  /// Leaves out a rank that an earlier agreement has found lost. This is no fact of the view, since
+  /// all ranks that take part in later agreements know of it.
+  void exclude(int rank) {
+    const auto place = std::lower_bound(excluded_.begin(), excluded_.end(), rank);
+    if (place == excluded_.end() || *place != rank) excluded_.insert(place, rank);
+  }
+  bool is_excluded(int rank) const {
+    return std::binary_search(excluded_.begin(), excluded_.end(), rank);
   }
   /// Adds all that `other` contains. Returns whether that was new.
   bool merge(const loss_view& other) {
@@ -96,12 +105,12 @@ class loss_view {
   }
 
  private:
-  // Returns the ranks that are not proved lost and that `rank` reaches, perhaps through others.
+  // Returns the ranks that are not lost and that `rank` reaches, perhaps through others.
   std::vector<int> part_of(int rank, int size) const {
     std::vector<int> waiting;  // not reached yet
     waiting.reserve(static_cast<std::size_t>(size));
     for (int each = 0; each < size; ++each) {
-      if (!is_proved(each)) waiting.push_back(each);
+      if (!is_proved(each) && !is_excluded(each)) waiting.push_back(each);
     }
     if (broken_.empty()) return waiting;
     std::erase(waiting, rank);
@@ -118,6 +127,7 @@ class loss_view {
 
   std::vector<std::int32_t> proved_;
   std::vector<broken_link> broken_;
+  std::vector<std::int32_t> excluded_;
   std::uint64_t facts_ = 0;
 };
 
