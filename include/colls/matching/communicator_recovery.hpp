@@ -63,8 +63,8 @@ class communicator_recovery final : consensus::network {
   /// Returns whether a call waits for an agreement with `peer`.
   bool is_waiting_for(int peer) const { return is_waiting() && members_.rank_of(peer) >= 0; }
 
-  /// Called when `peer` has failed. `observer` cannot reach it, or, if `proved`, it has ended.
-  void peer_lost(int peer, int observer, bool proved);
+  /// Called when this rank cannot reach `peer` any more, or, if `proved`, when `peer` has ended.
+  void peer_lost(int peer, bool proved);
   /// Handles a message from `peer`. Returns false if no rank of colls sends such a message.
   bool receive(int peer, std::span<const std::byte> message);
   /// Called when this rank closes the communicator.

@@ -121,11 +121,10 @@ COLLS_ONCE failure communicator_recovery::timeout_failure() const {
 
 // ---- events
 
-COLLS_ONCE void communicator_recovery::peer_lost(int peer, int observer, bool proved) {
+COLLS_ONCE void communicator_recovery::peer_lost(int peer, bool proved) {
   const int rank = members_.rank_of(peer);
-  const int other = members_.rank_of(observer);
-  if (rank < 0 || (!proved && other < 0)) return;
-  run([&] { proved ? consensus_.add_proved(rank) : consensus_.add_broken(other, rank); });
+  if (rank < 0) return;
+  run([&] { proved ? consensus_.add_proved(rank) : consensus_.add_broken(members_.rank(), rank); });
   complete_front();
 }
 

@@ -279,6 +279,8 @@ class tag_matcher : public match_queues {
   bool receive_recovery(int peer, std::uint32_t communicator, std::span<const std::byte> message);
   /// Sends the bytes of a recovery message. Returns false if `peer` has left the world.
   bool send_recovery(int peer, std::uint32_t communicator, std::span<const std::byte> message);
+  /// Called when this rank cannot reach `peer` any more, and does not know that `peer` has ended.
+  void link_broken(int peer);
   /// Returns whether a call of this rank waits for an agreement with `peer`.
   bool is_recovering_with(int peer) const;
   /// Called when `peer` has left the world. It takes part in no agreement any more.
@@ -433,6 +435,7 @@ class tag_matcher : public match_queues {
   time_point last_spread_ = -seconds;
   scratch_pool scratch_pool_;
   std::vector<std::unique_ptr<communicator_recovery>> recoveries_;
+  std::vector<int> broken_links_;  // the peers that this rank cannot reach
   std::vector<early_recovery> early_recoveries_;  // for communicators that are being created
   std::size_t early_recovery_bytes_ = 0;
 };

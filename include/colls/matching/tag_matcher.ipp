@@ -80,10 +80,8 @@ COLLS_ONCE void tag_matcher::peer_died(int peer, const failure& reason, int repo
       revoke(communicator, reason, reporter);
     }
   }
-  const int observer = reason.observer >= 0 ? reason.observer : rank_;
-  for (std::size_t i = 0; i < recoveries_.size(); ++i) {
-    recoveries_[i]->peer_lost(peer, observer, reason.proved);
-  }
+  // What another rank suspects, it tells in its own recovery messages.
+  if (reason.proved) peer_departed(peer);
 }
 
 COLLS_ONCE std::error_code tag_matcher::peer_left(int peer, const operation_record& record) {
@@ -214,8 +212,9 @@ COLLS_ONCE communicator_recovery& tag_matcher::recovery_of(const communicator_st
   communicator_recovery& made = *recoveries_.emplace_back(
       std::make_unique<communicator_recovery>(*this, communicator, is_always_proved));
   communicators_.for_each_death([&](int peer, const failure& reason) {
-    made.peer_lost(peer, reason.observer >= 0 ? reason.observer : rank_, reason.proved);
+    if (reason.proved) made.peer_lost(peer, true);
   });
+  for (const int peer : broken_links_) made.peer_lost(peer, false);
   return made;
 }
 
@@ -265,7 +264,13 @@ COLLS_ONCE bool tag_matcher::is_recovering_with(int peer) const {
 }
 
 COLLS_ONCE void tag_matcher::peer_departed(int peer) {
-  for (std::size_t i = 0; i < recoveries_.size(); ++i) recoveries_[i]->peer_lost(peer, rank_, true);
+  for (std::size_t i = 0; i < recoveries_.size(); ++i) recoveries_[i]->peer_lost(peer, true);
+}
+
+COLLS_ONCE void tag_matcher::link_broken(int peer) {
+  if (std::find(broken_links_.begin(), broken_links_.end(), peer) != broken_links_.end()) return;
+  broken_links_.push_back(peer);
+  for (std::size_t i = 0; i < recoveries_.size(); ++i) recoveries_[i]->peer_lost(peer, false);
 }
 
 COLLS_ONCE bool tag_matcher::send_recovery(int peer, std::uint32_t communicator,

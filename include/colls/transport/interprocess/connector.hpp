@@ -36,8 +36,9 @@ class connector final : carrier::owner {
     virtual bool is_needed(connection& conn) = 0;
     /// Returns whether the peer, which does not listen any more, has left the world.
     virtual task<bool> has_left(int peer) = 0;
-    /// Called when the peer of a connection that has ended is known to have ended, too.
-    virtual void proved_lost(connection& conn) = 0;
+    /// Called some time after a connection has ended. `proved` tells whether the peer is known to
+    /// have ended, too.
+    virtual void loss_examined(connection& conn, bool proved) = 0;
 
    protected:
     ~owner() = default;
@@ -59,9 +60,9 @@ class connector final : carrier::owner {
   /// an error. Called when the peer has acknowledged nothing on `conn` for a while.
   void probe(connection& conn);
 
-  /// Finds out whether the peer of a connection that has ended still listens. If it does not, calls
-  /// `owner::proved_lost`.
-  void prove_loss(connection& conn);
+  /// Finds out whether the peer of a connection that has ended still listens, and then calls
+  /// `owner::loss_examined`.
+  void examine_loss(connection& conn);
 
   /// Prevents this rank from dialling any further peers. Dials that are already in progress may
   /// still succeed. Returns false if this function had been called before.

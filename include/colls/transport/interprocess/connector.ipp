@@ -166,31 +166,30 @@ COLLS_ONCE task<> connector::probe_host(connection& conn) {
   if (!answers && conn.is_silent(scheduler_.now())) conn.fail(ETIMEDOUT);
 }
 
-COLLS_ONCE void connector::prove_loss(connection& conn) {
+COLLS_ONCE void connector::examine_loss(connection& conn) {
   try {
     tasks_.start(dial_lost_peer(conn));
   } catch (const std::bad_alloc&) {
-    log_debug("rank %d has no memory to prove that rank %d has ended", rank_, conn.peer());
+    owner_.loss_examined(conn, false);
   }
 }
 
 COLLS_ONCE task<> connector::dial_lost_peer(connection& conn) {
   // The kernel closes the sockets of a process one after the other, so its listener may still accept
   // for a moment.
-  for (time_point pause = milliseconds; pause < seconds && !closing_; pause *= 4) {
-    for (std::size_t i = 0; i < carriers_.size(); ++i) {
-      bool is_refused = false;
-      try {
-        is_refused = co_await carriers_[i]->is_refused(conn.peer());
-      } catch (const error&) {
-        co_return;  // this rank does not know where the peer listens
+  const time_point limit = scheduler_.now() + seconds;
+  bool is_refused = false;
+  for (time_point pause = milliseconds; !is_refused && scheduler_.now() < limit; pause *= 2) {
+    try {
+      for (std::size_t i = 0; i < carriers_.size() && !is_refused; ++i) {
+        is_refused = co_await carriers_[i]->is_refused(conn.peer(), limit);
       }
-      if (!is_refused || closing_) continue;
-      owner_.proved_lost(conn);
-      co_return;
+    } catch (const std::exception&) {
+      break;  // this rank does not know where the peer listens, or has no memory
     }
-    co_await scheduler_.sleep_until(scheduler_.now() + pause);
+    if (!is_refused) co_await scheduler_.sleep_until(scheduler_.now() + pause);
   }
+  if (!closing_) owner_.loss_examined(conn, is_refused);
 }
 
 COLLS_ONCE void connector::set_address(failure& reason, const connection& conn,

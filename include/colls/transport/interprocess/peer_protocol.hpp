@@ -80,7 +80,7 @@ class peer_protocol final : failure_hooks, connection_owner, connector::owner {
   COLLS_ONCE void unreachable(connection& conn, const failure& reason) override;
   COLLS_ONCE bool is_needed(connection& conn) override;
   task<bool> has_left(int peer) override { return owner_.has_left(peer); }
-  COLLS_ONCE void proved_lost(connection& conn) override;
+  COLLS_ONCE void loss_examined(connection& conn, bool proved) override;
 
   // ---- called by the matcher
 

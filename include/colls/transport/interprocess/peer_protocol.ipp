@@ -124,6 +124,7 @@ COLLS_ONCE void peer_protocol::unreachable(connection& conn, const failure& reas
     peer_left(conn);
   } else if (reason.code == errc::peer_failed) {
     matcher_.peer_died(conn.peer(), reason);
+    if (!reason.proved) matcher_.link_broken(conn.peer());
   } else {
     fail_waiting_for(conn.peer(), reason);
   }
@@ -141,13 +142,14 @@ COLLS_ONCE void peer_protocol::lost(connection& conn, const failure& reason) {
     fail_waiting_for(conn.peer(), peer_left_failure(conn.peer()));
   } else if (!connector_.is_closing()) {
     matcher_.peer_died(reason.culprit, reason);  // the culprit is the peer or this rank
-    if (reason.culprit == conn.peer() && !reason.proved) connector_.prove_loss(conn);
+    if (reason.culprit == conn.peer() && !reason.proved) connector_.examine_loss(conn);
   }
   conn.fail_sends(reason.code, [](const posted_send&) { return true; });
   conn.fail_receive(reason.code, [](const posted_receive&) { return true; });
 }
 
-COLLS_ONCE void peer_protocol::proved_lost(connection& conn) {
+COLLS_ONCE void peer_protocol::loss_examined(connection& conn, bool proved) {
+  if (!proved) return matcher_.link_broken(conn.peer());
   failure reason(errc::peer_failed, "its process has ended: its host refuses connections");
   reason.culprit = conn.peer();
   reason.proved = true;

@@ -275,6 +275,7 @@ inline void simulated_transport::handle_accepted(message& msg) {
     reason.set_detail("a message of rank %d has a wrong checksum", msg.key.peer);
     world_.release(msg);
     matcher_.peer_died(reason.culprit, reason);
+    matcher_.link_broken(reason.culprit);
     return;
   }
   posted_receive* const receive =
@@ -444,6 +445,7 @@ inline void simulated_transport::handle_control(const control_message& msg) {
       break;
     case control_message::kind::lost:
       matcher_.peer_died(msg.source, msg.reason);
+      if (!msg.reason.proved) matcher_.link_broken(msg.source);
       break;
   }
 }

@@ -78,8 +78,9 @@ class carrier {
     co_return true;
   }
   /// Returns whether the peer's host refuses connections to the peer, which therefore has ended.
-  virtual task<bool> is_refused(int peer) {
-    (void)peer;
+  /// Returns false if the host has not answered at `deadline`.
+  virtual task<bool> is_refused(int peer, time_point deadline) {
+    (void)peer, (void)deadline;
     co_return false;
   }
   /// Returns two ends of a pipe of this rank to itself, or nulls if this carrier opens none.

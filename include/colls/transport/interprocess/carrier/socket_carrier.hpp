@@ -27,7 +27,7 @@ class socket_carrier final : public listening_carrier {
   /// keep-alive packets. Once the peer has accepted the connection, it reads the end of the stream
   /// and closes the connection.
   inline task<bool> answers(int peer) override;
-  inline task<bool> is_refused(int peer) override;
+  inline task<bool> is_refused(int peer, time_point deadline) override;
   inline std::pair<std::unique_ptr<pipe>, std::unique_ptr<pipe>> open_to_self() override;
 
  private:
@@ -84,10 +84,10 @@ inline task<bool> socket_carrier::answers(int peer) {
       std::errc::network_unreachable&& ec != std::errc::network_down;
 }
 
-inline task<bool> socket_carrier::is_refused(int peer) {
+inline task<bool> socket_carrier::is_refused(int peer, time_point deadline) {
   const endpoint address = co_await world_.address_of(peer);
   stream socket(engine_);
-  socket.set_deadline(engine_.now() + dead_peer_timeout);
+  socket.set_deadline(deadline);
   const detail::outcome connected = co_await detail::attempt(socket.connect(address));
   co_return connected.ec == std::errc::connection_refused;
 }
