@@ -134,6 +134,8 @@ TEST_CASE("headers of frames, with and without checksums") {
         "01042221040302011817161514131211000010(5)3837363534333231");
   CHECK(plain(kind::data, 7, interprocess::flag::cancel) ==
         "0140222104030201181716151413121107(7)3837363534333231");
+  CHECK(plain(kind::recovery, 616, interprocess::flag::last) ==
+        "0901222104030201181716151413121168020000(4)3837363534333231");
   CHECK(plain(kind::cts, 1 << 20, 0) ==
         "02002221040302011817161514131211000010(5)3837363534333231");
   CHECK(plain(kind::cts, 4096, interprocess::flag::credit) ==

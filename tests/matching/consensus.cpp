@@ -151,7 +151,8 @@ int check_decisions(ranks& all) {
   return count;
 }
 
-TEST_CASE("without losses an agreement takes 2(p-1) messages, or twice that if losses may be suspected") {
+TEST_CASE(
+    "without losses an agreement takes 2(p-1) messages, or twice that if losses may be suspected") {
   std::mt19937 random(1);
   for (int size = 1; size <= 17; ++size) {
     for (const bool is_always_proved : {true, false}) {

@@ -29,9 +29,7 @@ constexpr int calls = 2;  // of each rank
 
 bool is_full() { return std::getenv("COLLS_TEST_FULL") != nullptr; }
 
-std::uint64_t value_of(int rank, int call) {
-  return ~(std::uint64_t{1} << (8 * call + rank));
-}
+std::uint64_t value_of(int rank, int call) { return ~(std::uint64_t{1} << (8 * call + rank)); }
 
 /// Ranks that make two agreements, one after the other.
 class trial final : colls::simulated_world::fault_handler {
@@ -185,9 +183,10 @@ struct latency {
   std::uint64_t seed;
 };
 const std::vector<latency>& latencies() {
-  static const std::vector<latency> all{{1, 0, 0},
-                                        {1, colls::simulated::to_ticks(20'000), 1},
-                                        {100, colls::simulated::to_ticks(3 * colls::milliseconds), 2}};
+  static const std::vector<latency> all{
+      {1, 0, 0},
+      {1, colls::simulated::to_ticks(20'000), 1},
+      {100, colls::simulated::to_ticks(3 * colls::milliseconds), 2}};
   return all;
 }
 
@@ -284,7 +283,9 @@ TEST_CASE("cut links, isolated hosts and frozen ranks: no two results, and every
   int decided = 0;
   int ended = 0;
   const char* const number = std::getenv("COLLS_SIM_SEEDS");
-  const unsigned seeds = number != nullptr ? static_cast<unsigned>(std::atoi(number)) : is_full() ? 20000u : 2000u;
+  const unsigned seeds = number != nullptr ? static_cast<unsigned>(std::atoi(number))
+                         : is_full()       ? 20000u
+                                           : 2000u;
   for (unsigned seed = 0; seed < seeds; ++seed) {
     CAPTURE(seed);
     std::mt19937 random(seed);
@@ -292,12 +293,13 @@ TEST_CASE("cut links, isolated hosts and frozen ranks: no two results, and every
     fault_plan plan;
     for (auto faults = 1 + random() % 3; faults > 0; --faults) {
       fault each;
-      constexpr fault::kind kinds[] = {fault::kind::cut, fault::kind::cut_both, fault::kind::isolate,
-                                       fault::kind::half_open, fault::kind::freeze,
-                                       fault::kind::clog};
+      constexpr fault::kind kinds[] = {fault::kind::cut,     fault::kind::cut_both,
+                                       fault::kind::isolate, fault::kind::half_open,
+                                       fault::kind::freeze,  fault::kind::clog};
       each.type = kinds[random() % std::size(kinds)];
       each.rank = static_cast<int>(random() % static_cast<unsigned>(size));
-      each.peer = (each.rank + 1 + static_cast<int>(random() % static_cast<unsigned>(size - 1))) % size;
+      each.peer =
+          (each.rank + 1 + static_cast<int>(random() % static_cast<unsigned>(size - 1))) % size;
       each.event = 1 + random() % 16;
       each.duration = colls::simulated::to_ticks((1 + random() % 30) * colls::seconds);
       plan.faults.push_back(each);

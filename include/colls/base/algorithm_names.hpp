@@ -107,9 +107,10 @@ enum class wire : std::uint8_t { accumulate = 0, storage };
 /// Returns the name of a collective as it appears in error messages, command lines and JSON.
 constexpr const char* name(collective coll) {
   constexpr const char* names[] = {
-      "none",   "barrier", "broadcast",  "all_reduce", "reduce", "reduce_scatter", "all_gather",
-      "gather", "scatter", "all_to_all", "scan",       "exscan", "split",          "send",
-      "recv",   "measure", "send_recv",  "group",      "dup",    "attach",         "probe", "agree"};
+      "none",       "barrier", "broadcast", "all_reduce", "reduce",    "reduce_scatter",
+      "all_gather", "gather",  "scatter",   "all_to_all", "scan",      "exscan",
+      "split",      "send",    "recv",      "measure",    "send_recv", "group",
+      "dup",        "attach",  "probe",     "agree"};
   const auto index = static_cast<std::size_t>(coll);
   return index < sizeof names / sizeof *names ? names[index] : "unknown collective";
 }

@@ -227,8 +227,7 @@ class call_queue : public call_owner {
     new_call->communicator = recovery_state_.get();
     new_call->is_reported_late = true;  // the log would say for which message the call waits
     new_call->started = now();
-    const time_span limit =
-        timeout ? timeout : time_span::from_nanoseconds(state_.inactivity);
+    const time_span limit = timeout ? timeout : time_span::from_nanoseconds(state_.inactivity);
     new_call->deadline = limit.after(new_call->started);
     new_call->can_withdraw = [](const call_base&) { return true; };
     new_call->expired = expire;

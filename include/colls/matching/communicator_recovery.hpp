@@ -10,14 +10,13 @@
 #include <colls/coroutine/completion.hpp>
 #include <colls/matching/consensus.hpp>
 #include <colls/matching/operation_record.hpp>
+#include <colls/matching/recovery_owner.hpp>
 
 #include <deque>
 #include <memory>
 #include <vector>
 
 namespace colls {
-
-class tag_matcher;
 
 /// Runs the `consensus` of a communicator: passes its messages to the transport, tells it of losses,
 /// and completes the calls of this rank one after the other. It exists from the first call or message
@@ -51,7 +50,7 @@ class communicator_recovery final : consensus::network {
     failure reason_;  // has no code if there is a decision
   };
 
-  communicator_recovery(tag_matcher& matcher, const communicator_state& communicator,
+  communicator_recovery(recovery_owner& owner, const communicator_state& communicator,
                         bool is_always_proved);
   communicator_recovery(const communicator_recovery&) = delete;
   communicator_recovery& operator=(const communicator_recovery&) = delete;
@@ -95,11 +94,11 @@ class communicator_recovery final : consensus::network {
     recovery_message message;
   };
 
-  tag_matcher& matcher_;
+  recovery_owner& owner_;
   communicator_state members_;  // of the communicator, which may be destroyed before this object
   consensus consensus_;
   std::deque<waiter*> waiters_;
-  std::vector<outgoing_message> outbox_;
+  std::vector<outgoing_message> unsent_;
   bool is_running_ = false;
   bool is_completing_ = false;
   bool has_departed_ = false;

@@ -6,16 +6,15 @@
 
 #include <colls/base/compiler.hpp>
 #include <colls/matching/communicator_recovery.hpp>
-#include <colls/matching/tag_matcher.hpp>
 
 #include <utility>
 
 namespace colls {
 
-COLLS_ONCE communicator_recovery::communicator_recovery(tag_matcher& matcher,
+COLLS_ONCE communicator_recovery::communicator_recovery(recovery_owner& owner,
                                                         const communicator_state& communicator,
                                                         bool is_always_proved)
-    : matcher_(matcher),
+    : owner_(owner),
       members_(communicator.id(), communicator.rank(), communicator.size(), communicator.members()),
       consensus_(communicator.rank(), communicator.size(), is_always_proved,
                  static_cast<consensus::network&>(*this)) {}
@@ -67,14 +66,15 @@ COLLS_ONCE bool communicator_recovery::complete_one() {
   if (now == consensus::state::excluded ||
       (is_decided && consensus_.decision().has_lost(members_.rank()))) {
     failure reason = make_failure(errc::excluded);
-    reason.set_detail("the other ranks go on without rank %d", matcher_.rank());
+    reason.set_detail("the other ranks go on without rank %d",
+                      members_.world_rank(members_.rank()));
     end_front(reason);
     return true;
   }
   if (!is_decided) return false;
   const recovery_decision decision = consensus_.decision();
   // The communicator fails before the call ends, also if the call then ends with an error.
-  if (!decision.lost.empty()) matcher_.losses_agreed(members_, decision.lost);
+  if (!decision.lost.empty()) owner_.losses_agreed(members_, decision.lost);
   const collective called = waiters_.front()->request_.operation;
   failure reason;
   if (decision.request.differs) {
@@ -106,7 +106,7 @@ COLLS_ONCE void communicator_recovery::end_front(const failure& reason) {
 
 COLLS_ONCE failure communicator_recovery::make_failure(errc code, int culprit) const {
   failure reason(code);
-  reason.observer = matcher_.rank();
+  reason.observer = members_.world_rank(members_.rank());
   reason.culprit = culprit;
   reason.communicator = id();
   return reason;
@@ -165,7 +165,7 @@ COLLS_ONCE void communicator_recovery::sweep(time_point now) {
 // ---- messages
 
 COLLS_ONCE void communicator_recovery::send(int peer, const recovery_message& message) {
-  outbox_.push_back({peer, message});
+  unsent_.push_back({peer, message});
 }
 
 template <class Step>
@@ -178,14 +178,14 @@ void communicator_recovery::run(const Step& step) {
 // sent one by one by the outermost call of this function.
 COLLS_ONCE void communicator_recovery::flush() {
   if (std::exchange(is_running_, true)) return;
-  for (std::size_t i = 0; i < outbox_.size(); ++i) {
-    const outgoing_message next = std::move(outbox_[i]);
+  for (std::size_t i = 0; i < unsent_.size(); ++i) {
+    const outgoing_message next = std::move(unsent_[i]);
     const int peer = members_.world_rank(next.peer);
-    if (!matcher_.send_recovery(peer, id(), next.message.bytes())) {
+    if (!owner_.send_recovery(peer, id(), next.message.bytes())) {
       consensus_.add_proved(next.peer);
     }
   }
-  outbox_.clear();
+  unsent_.clear();
   is_running_ = false;
 }
 

@@ -287,8 +287,7 @@ COLLS_ONCE int consensus::late_rank() const {
 }
 
 COLLS_ONCE bool consensus::is_survivor(int rank) const {
-  return survivors_.empty() ||
-         std::binary_search(survivors_.begin(), survivors_.end(), rank);
+  return survivors_.empty() || std::binary_search(survivors_.begin(), survivors_.end(), rank);
 }
 
 COLLS_ONCE bool consensus::has_quorum() const {

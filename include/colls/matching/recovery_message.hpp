@@ -52,13 +52,13 @@ struct accepted_decision {
 /// A message of `consensus`.
 struct recovery_message {
   enum class kind : std::uint8_t {
-    news = 1,   // the view of the sender
-    request,    // to the parent: the requests of the subtree
-    proposal,   // to the children: the decision of the root
-    acceptance, // to the parent: all of the subtree has accepted the proposal
-    decision,   // the final decision
-    late,       // the rank for which the sender waits
-    departed,   // the sender has closed the communicator
+    news = 1,    // the view of the sender
+    request,     // to the parent: the requests of the subtree
+    proposal,    // to the children: the decision of the root
+    acceptance,  // to the parent: all of the subtree has accepted the proposal
+    decision,    // the final decision
+    late,        // the rank for which the sender waits
+    departed,    // the sender has closed the communicator
   };
 
   kind type = kind::news;

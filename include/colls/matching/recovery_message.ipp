@@ -98,8 +98,7 @@ COLLS_ONCE std::vector<std::byte> recovery_message::bytes() const {
   std::vector<std::byte> result(sizeof head + numbers.size() * sizeof(std::int32_t));
   std::memcpy(result.data(), &head, sizeof head);
   if (!numbers.empty()) {
-    std::memcpy(result.data() + sizeof head, numbers.data(),
-                numbers.size() * sizeof(std::int32_t));
+    std::memcpy(result.data() + sizeof head, numbers.data(), numbers.size() * sizeof(std::int32_t));
   }
   return result;
 }

@@ -11,11 +11,10 @@
 // time in an operation sends announcements, which tell other ranks about the operation.
 
 #include <colls/base/log.hpp>
-#include <colls/base/recovery.hpp>
 #include <colls/matching/communicator_table.hpp>
 #include <colls/matching/in_flight.hpp>
 #include <colls/matching/match_queues.hpp>
-#include <colls/matching/recovery_message.hpp>
+#include <colls/matching/recovery_owner.hpp>
 #include <colls/matching/scratch_pool.hpp>
 #include <colls/matching/state_report.hpp>
 
@@ -117,7 +116,7 @@ failure peer_left_failure(int peer);
 /// The matcher of one rank. It matches messages with receives. It checks that a message and its
 /// receive belong to the same call and have the same length, and that the communicator has not
 /// failed. If a communicator fails on this rank, the matcher revokes the communicator on all ranks.
-class tag_matcher : public match_queues {
+class tag_matcher : public match_queues, recovery_owner {
  public:
   explicit tag_matcher(int rank);
   ~tag_matcher();
@@ -277,18 +276,12 @@ class tag_matcher : public match_queues {
   /// Handles the bytes of a recovery message from `peer`. Returns false if no rank of colls sends
   /// such a message.
   bool receive_recovery(int peer, std::uint32_t communicator, std::span<const std::byte> message);
-  /// Sends the bytes of a recovery message. Returns false if `peer` has left the world.
-  bool send_recovery(int peer, std::uint32_t communicator, std::span<const std::byte> message);
   /// Called when this rank cannot reach `peer` any more, and does not know that `peer` has ended.
   void link_broken(int peer);
   /// Returns whether a call of this rank waits for an agreement with `peer`.
   bool is_recovering_with(int peer) const;
   /// Called when `peer` has left the world. It takes part in no agreement any more.
   void peer_departed(int peer);
-  /// Called when the ranks of a communicator have agreed that some of them are lost. Revokes the
-  /// communicator, unless it has failed. `lost` contains ranks of the communicator.
-  void losses_agreed(const communicator_state& communicator, const std::vector<lost_rank>& lost);
-
   // ---- working memory
 
   using block = scratch_pool::block;
@@ -422,6 +415,10 @@ class tag_matcher : public match_queues {
     std::uint32_t communicator;
     std::vector<std::byte> message;
   };
+  bool send_recovery(int peer, std::uint32_t communicator,
+                     std::span<const std::byte> message) override;
+  void losses_agreed(const communicator_state& communicator,
+                     const std::vector<lost_rank>& lost) override;
   communicator_recovery* find_recovery(std::uint32_t id) const;
   void replay_early_recoveries(communicator_state& communicator);
   void end_recovery(std::uint32_t id);
@@ -435,7 +432,7 @@ class tag_matcher : public match_queues {
   time_point last_spread_ = -seconds;
   scratch_pool scratch_pool_;
   std::vector<std::unique_ptr<communicator_recovery>> recoveries_;
-  std::vector<int> broken_links_;  // the peers that this rank cannot reach
+  std::vector<int> broken_links_;                 // the peers that this rank cannot reach
   std::vector<early_recovery> early_recoveries_;  // for communicators that are being created
   std::size_t early_recovery_bytes_ = 0;
 };

@@ -209,8 +209,8 @@ COLLS_ONCE communicator_recovery& tag_matcher::recovery_of(const communicator_st
   if (communicator_recovery* const known = find_recovery(communicator.id())) return *known;
   const auto proves = [&](failure_hooks* hooks) { return hooks->proves_losses(communicator); };
   const bool is_always_proved = std::all_of(hooks_.begin(), hooks_.end(), proves);
-  communicator_recovery& made = *recoveries_.emplace_back(
-      std::make_unique<communicator_recovery>(*this, communicator, is_always_proved));
+  communicator_recovery& made = *recoveries_.emplace_back(std::make_unique<communicator_recovery>(
+      static_cast<recovery_owner&>(*this), communicator, is_always_proved));
   communicators_.for_each_death([&](int peer, const failure& reason) {
     if (reason.proved) made.peer_lost(peer, true);
   });

@@ -5,6 +5,7 @@
 // peer_protocol: what the ranks of a world tell each other over their connections: messages,
 // failures, and reports on late ranks.
 
+#include <colls/matching/recovery_message.hpp>
 #include <colls/transport/interprocess/connection_table.hpp>
 #include <colls/transport/interprocess/connector.hpp>
 #include <colls/transport/interprocess/eager_rendezvous.hpp>

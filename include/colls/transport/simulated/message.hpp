@@ -82,7 +82,16 @@ struct message final : unexpected_message {
 
 /// A message that carries no user data.
 struct control_message {
-  enum class kind : std::uint8_t { dial, opened, announce, report, dispute, revoke, recovery, lost };
+  enum class kind : std::uint8_t {
+    dial,
+    opened,
+    announce,
+    report,
+    dispute,
+    revoke,
+    recovery,
+    lost
+  };
 
   kind type = kind::announce;
   std::int32_t source = -1;  // the sender, or the rank that was lost
