@@ -28,7 +28,7 @@ PAGES = {
                    "base/op base/op_traits"),
     "awaiting": ("Awaiting", "Coroutines, several operations at a time, blocking waits, Asio.",
                  "coroutine/task coroutine/when_all when_any stop_when coroutine/sync_wait asio"),
-    "errors": ("Errors", "Include ``<colls/error.hpp>``, or any header that makes ranks.", "base/error format"),
+    "errors": ("Errors", "Include ``<colls/error.hpp>``, or any header that makes ranks.", "base/error base/recovery format"),
     "costs": ("Costs and choices", "The costs of a network, and how the algorithm of a call is chosen.",
               "base/network_cost base/algorithm_choice algorithm/selection_query selection/tuning"),
     "training": ("Training", "Include ``<colls/torch.hpp>``; what does not need libtorch is in ``<colls/ddp/...>``.",

@@ -36,6 +36,19 @@ TEST_CASE("ranks agree on the AND of their values, again and again") {
   }
 }
 
+TEST_CASE("a step counts if all ranks that are left have done it") {
+  colls::inproc::run(3, [](colls::inproc::communicator& world) -> colls::task<> {
+    const auto do_step = [&](int step) { return step != 2 || world.rank() != 1; };
+    int done = 0;
+    for (int step = 0; step < 3; ++step) {
+      const bool is_done = do_step(step);
+      const colls::agreement all = co_await world.agree(is_done ? 1 : 0);
+      if (all.value == 1) ++done;
+    }
+    CHECK(done == 2);
+  });
+}
+
 colls::time_span after_ms(int count) {
   return colls::time_span::from_nanoseconds(count * colls::milliseconds);
 }

@@ -60,6 +60,9 @@ colls::task<> messages(colls::world& world) {
       require(message.source == 0 && in[0] == 0, "recv");
     }
   }
+  const std::uint64_t flags = 7;
+  const colls::agreement agreed = co_await world.agree(flags);
+  require(agreed.value == flags && agreed.lost.empty(), "agree");
   co_await world.barrier();  // otherwise rank 0 could receive a message of the next call
   co_await world.send_recv(out, next, in, prev, tag);
   require(in[7] == float(prev), "send_recv");

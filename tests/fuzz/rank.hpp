@@ -235,6 +235,8 @@ inline fuzzed_frame make_frame(input& from, const attacked_rank& to) {
     fingerprint theirs = to.fingerprint();
     made.payload.assign(reinterpret_cast<const char*>(&theirs), sizeof theirs);
     if (how & 32) made.payload[from.byte() % sizeof theirs] = static_cast<char>(from.byte());
+  } else if (head.kind == kind::recovery) {
+    made.payload = from.text();
   } else if (has_payload && head.length <= lengths[std::size(lengths) - 1]) {
     made.payload.assign(head.length, 'p');
   }

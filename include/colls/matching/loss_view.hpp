@@ -117,7 +117,7 @@ class loss_view {
     std::vector<int> reached{rank};
     for (std::size_t i = 0; i < reached.size(); ++i) {
       const auto is_separate = [&](int each) { return is_broken(reached[i], each); };
-      const auto first = std::stable_partition(waiting.begin(), waiting.end(), is_separate);
+      const auto first = std::partition(waiting.begin(), waiting.end(), is_separate);
       reached.insert(reached.end(), first, waiting.end());
       waiting.erase(first, waiting.end());
     }
