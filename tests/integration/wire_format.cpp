@@ -10,6 +10,7 @@
 #include <colls/bootstrap/local_secret.hpp>
 #include <colls/bootstrap/store_frame.hpp>
 #include <colls/bootstrap/world_info.hpp>
+#include <colls/matching/recovery_message.hpp>
 #include <colls/transport/interprocess/carrier/ring_buffer.hpp>
 #include <colls/transport/interprocess/frame.hpp>
 
@@ -135,7 +136,7 @@ TEST_CASE("headers of frames, with and without checksums") {
   CHECK(plain(kind::data, 7, interprocess::flag::cancel) ==
         "0140222104030201181716151413121107(7)3837363534333231");
   CHECK(plain(kind::recovery, 616, interprocess::flag::last) ==
-        "0901222104030201181716151413121168020000(4)3837363534333231");
+        "090122210403020118171615141312116802(6)3837363534333231");
   CHECK(plain(kind::cts, 1 << 20, 0) ==
         "02002221040302011817161514131211000010(5)3837363534333231");
   CHECK(plain(kind::cts, 4096, interprocess::flag::credit) ==
@@ -241,18 +242,18 @@ TEST_CASE("the descriptor of a rank's shared window") {
 TEST_CASE("HELLO and refusals") {
   hello mine = a_hello();
   CHECK(hex(write_hello(mine)) ==
-        "89434f4c0d0a1a0a060001030403020118171615141312110200000005000000404142434445464748494a4b4c"
+        "89434f4c0d0a1a0a070001030403020118171615141312110200000005000000404142434445464748494a4b4c"
         "4d4e4f505152535455565758595a5b5c5d5e5f");
   mine.purpose = connection_purpose::store;
   mine.has_secret = true;
   mine.checksum = true;
   CHECK(hex(write_hello(mine)) ==
-        "89434f4c0d0a1a0a060002c30403020118171615141312110200000005000000404142434445464748494a4b4c"
+        "89434f4c0d0a1a0a070002c30403020118171615141312110200000005000000404142434445464748494a4b4c"
         "4d4e4f505152535455565758595a5b5c5d5e5f");
   CHECK(hex(write_hello(refusal(connection_purpose::wrong_job))) ==
-        "89434f4c0d0a1a0a06000303(12)ffffffff01(35)");
+        "89434f4c0d0a1a0a07000303(12)ffffffff01(35)");
   CHECK(hex(write_hello(refusal(connection_purpose::no_descriptor, 3))) ==
-        "89434f4c0d0a1a0a06000403(12)0300000005(35)");
+        "89434f4c0d0a1a0a07000403(12)0300000005(35)");
 }
 
 TEST_CASE("proofs, and the secret that ranks of one host share") {
@@ -261,16 +262,16 @@ TEST_CASE("proofs, and the secret that ranks of one host share") {
   const hello_bytes connecting = write_hello(a_hello());
   const hello_bytes accepting = write_hello(other);
   CHECK(hex(detail::make_proof(the_secret(), detail::role::connects, connecting, accepting)) ==
-        "4a3076d0ad01a508927a8e1f2206f58faa18b04e47bc85fb957848f6951190da");
+        "e538115a5f897bb98a4550d25ac9c2bec2c829ff46ba59bfea657f77340f3534");
   CHECK(hex(detail::make_proof(the_secret(), detail::role::accepts, connecting, accepting)) ==
-        "c528d944338947a9f781426f28e7dc85c61b7b98e7faf049734de9874d8b3f45");
+        "404c886f9d8cebaab630e3ee189e2bd557920289e1d26ab9e29db10e94fe36e0");
   CHECK(hex(detail::hash_of("a job")) == "cec0dd209335167a");
   CHECK(hex(detail::write_local_secret(secret::drawn(std::string(secret::drawn_size, 'k')))) ==
-        "636f6c6c736b6579060001(5)"
+        "636f6c6c736b6579070001(5)"
         "6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b"
         "6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b");
-  CHECK(hex(detail::write_local_secret(the_secret())) == "636f6c6c736b6579060002(69)");
-  CHECK(hex(detail::write_local_secret(secret("", true))) == "636f6c6c736b6579060003(69)");
+  CHECK(hex(detail::write_local_secret(the_secret())) == "636f6c6c736b6579070002(69)");
+  CHECK(hex(detail::write_local_secret(secret("", true))) == "636f6c6c736b6579070003(69)");
 }
 
 TEST_CASE("verdicts") {
@@ -341,7 +342,7 @@ TEST_CASE("what ranks publish about themselves") {
   head.started = 78;
   head.process_space = 79;
   std::snprintf(head.boot, sizeof head.boot, "boot");
-  CHECK(hex(head) == "434f4c4c5346530a06(23)4d(7)4e(7)4f(7)626f6f74(108)");
+  CHECK(hex(head) == "434f4c4c5346530a07(23)4d(7)4e(7)4f(7)626f6f74(108)");
   world_info all;
   all.node_of = {0, 0, 1};
   all.machine_of = {0, 1};
@@ -353,4 +354,22 @@ TEST_CASE("what ranks publish about themselves") {
   }
   CHECK(detail::world_info_text(all) ==
         "0 0 4 10.1.2.3 7000\n0 0 4 10.1.2.3 7001\n1 1 8 10.1.2.3 7002\n");
+}
+
+TEST_CASE("messages of agreements") {
+  recovery_message message;
+  message.type = recovery_message::kind::proposal;
+  message.late = 3;
+  message.number = 0x0102030405060708;
+  message.view.add_proved(2);
+  message.view.add_broken(5, 1);
+  message.request = {collective::agree, quorum::any, true, 0x1112131415161718};
+  message.accepted.emplace();
+  message.accepted->facts = 9;
+  message.accepted->decision.request = {collective::agree, quorum::any, false, 7};
+  message.accepted->decision.lost = {{2, true}, {5, false}};
+  const std::vector<std::byte> bytes = message.bytes();
+  CHECK(hex(bytes.data(), bytes.size()) ==
+        "031501010300000008070605040302011817161514131211010000000100000009(7)07(7)0200000015010001"
+        "020000000100000005000000020000000100000005(7)");
 }

@@ -410,6 +410,7 @@ struct prober final : colls::interprocess::connection_owner, colls::interprocess
   void unreachable(colls::interprocess::connection&, const colls::failure&) override {}
   bool is_needed(colls::interprocess::connection&) override { return false; }
   task<bool> has_left(int) override { co_return false; }
+  void loss_examined(colls::interprocess::connection&, bool) override {}
 
   /// Probes as often as if much time had passed.
   void probe_often() {
