@@ -6,7 +6,9 @@
 // ranks survive according to it.
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -32,12 +34,8 @@ class loss_view {
   /// Returns a number that grows whenever the view grows.
   std::uint64_t facts() const { return facts_; }
 
-  bool is_proved(int rank) const {
-    return std::binary_search(proved_.begin(), proved_.end(), rank);
-  }
-  bool is_broken(int a, int b) const {
-    return std::binary_search(broken_.begin(), broken_.end(), broken_link(a, b));
-  }
+  bool is_proved(int rank) const { return contains(proved_, rank); }
+  bool is_broken(int a, int b) const { return contains(broken_, broken_link(a, b)); }
 
   /// Adds a rank that is proved to have ended. Returns false if the view contains it.
   bool add_proved(int rank) {
@@ -62,15 +60,12 @@ class loss_view {
     const auto place = std::lower_bound(excluded_.begin(), excluded_.end(), rank);
     if (place == excluded_.end() || *place != rank) excluded_.insert(place, rank);
   }
-  bool is_excluded(int rank) const {
-    return std::binary_search(excluded_.begin(), excluded_.end(), rank);
-  }
+  bool is_excluded(int rank) const { return contains(excluded_, rank); }
   /// Adds all that `other` contains. Returns whether that was new.
   bool merge(const loss_view& other) {
-    bool has_grown = false;
-    for (const std::int32_t rank : other.proved_) has_grown |= add_proved(rank);
-    for (const broken_link& link : other.broken_) has_grown |= add_broken(link.low, link.high);
-    return has_grown;
+    const std::size_t added = merge(proved_, other.proved_) + merge(broken_, other.broken_);
+    facts_ += added;
+    return added != 0;
   }
   friend bool operator==(const loss_view& a, const loss_view& b) {
     return a.proved_ == b.proved_ && a.broken_ == b.broken_;
@@ -84,27 +79,50 @@ class loss_view {
   std::vector<int> survivors(int rank, int size) const {
     std::vector<int> part = part_of(rank, size);
     if (broken_.empty()) return part;
-    std::vector<int> degree(static_cast<std::size_t>(size));
-    for (;;) {
-      std::fill(degree.begin(), degree.end(), 0);
-      const auto is_in_part = [&](int each) {
-        return std::binary_search(part.begin(), part.end(), each);
-      };
-      for (const broken_link& link : broken_) {
-        if (!is_in_part(link.low) || !is_in_part(link.high)) continue;
-        ++degree[static_cast<std::size_t>(link.low)];
-        ++degree[static_cast<std::size_t>(link.high)];
-      }
-      const auto worst = std::max_element(part.begin(), part.end(), [&](int a, int b) {
-        return degree[static_cast<std::size_t>(a)] <= degree[static_cast<std::size_t>(b)] &&
-               (degree[static_cast<std::size_t>(a)] < degree[static_cast<std::size_t>(b)] || a < b);
-      });
-      if (worst == part.end() || degree[static_cast<std::size_t>(*worst)] == 0) return part;
-      part.erase(worst);
+    // The broken links inside the part, and how many of them each rank has.
+    std::vector<broken_link> links;
+    std::vector<int> counts(static_cast<std::size_t>(size));
+    const auto count_of = [&](int each) -> int& { return counts[static_cast<std::size_t>(each)]; };
+    for (const broken_link& link : broken_) {
+      if (!contains(part, link.low) || !contains(part, link.high)) continue;
+      links.push_back(link);
+      ++count_of(link.low);
+      ++count_of(link.high);
     }
+    while (!links.empty()) {
+      const auto has_fewer = [&](int a, int b) {
+        return std::pair(count_of(a), a) < std::pair(count_of(b), b);
+      };
+      const auto worst = std::max_element(part.begin(), part.end(), has_fewer);
+      const int excluded = *worst;
+      part.erase(worst);
+      std::erase_if(links, [&](const broken_link& link) {
+        if (link.low != excluded && link.high != excluded) return false;
+        --count_of(link.low);
+        --count_of(link.high);
+        return true;
+      });
+    }
+    return part;
   }
 
  private:
+  template <class Element>
+  static bool contains(const std::vector<Element>& sorted, const Element& element) {
+    return std::binary_search(sorted.begin(), sorted.end(), element);
+  }
+  // Adds the elements of `more` to `sorted`, which is in ascending order, too. Returns how many of
+  // them are new.
+  template <class Element>
+  static std::size_t merge(std::vector<Element>& sorted, const std::vector<Element>& more) {
+    if (std::includes(sorted.begin(), sorted.end(), more.begin(), more.end())) return 0;
+    std::vector<Element> all;
+    all.reserve(sorted.size() + more.size());
+    std::set_union(sorted.begin(), sorted.end(), more.begin(), more.end(), std::back_inserter(all));
+    const std::size_t added = all.size() - sorted.size();
+    sorted = std::move(all);
+    return added;
+  }
   // Returns the ranks that are not lost and that `rank` reaches, perhaps through others.
   std::vector<int> part_of(int rank, int size) const {
     std::vector<int> waiting;  // not reached yet
