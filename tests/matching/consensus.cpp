@@ -37,10 +37,16 @@ class ranks {
   bool is_alive(int rank) { return at(rank).is_alive; }
   std::uint64_t messages() const { return messages_; }
 
-  /// Ends a rank. The others see it after they have received what the rank has sent.
-  void kill(int rank) {
+  /// Ends a rank, perhaps while it sends: on each link the last messages may be lost. The others see
+  /// that it has ended after they have received the messages before.
+  template <class Random>
+  void kill(int rank, Random& random) {
     if (!std::exchange(at(rank).is_alive, false)) return;
-    for (int other = 0; other < size_; ++other) link(rank, other).ends = true;
+    for (int other = 0; other < size_; ++other) {
+      one_link& each = link(rank, other);
+      each.messages.resize(random() % (each.messages.size() + 1));
+      each.ends = true;
+    }
   }
   /// Cuts the way from `source` to `dest`. Both will notice it.
   void cut(int source, int dest) {
@@ -181,7 +187,7 @@ TEST_CASE("ranks that stop at any moment: the others decide alike") {
     int victims = static_cast<int>(random() % static_cast<unsigned>(size));
     for (;;) {
       if (victims > 0 && random() % 6 == 0) {
-        all.kill(static_cast<int>(random() % static_cast<unsigned>(size)));
+        all.kill(static_cast<int>(random() % static_cast<unsigned>(size)), random);
         --victims;
       }
       const bool calls = !late.empty() && random() % 4 == 0;

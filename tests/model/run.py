@@ -43,7 +43,7 @@ def search(model, definitions, folder, first_error_only):
     folder.mkdir(parents=True, exist_ok=True)
     defined = [f"-D{name}" for name in definitions]
     for command in (["spin", *defined, "-a", str(model)],
-                    ["gcc", "-O2", "-w", "-DSAFETY", f"-DMEMLIM={MEMORY}", "-DVECTORSZ=2048", "-DCOLLAPSE", "-o", "pan", "pan.c"]):
+                    ["gcc", "-O2", "-w", "-DSAFETY", f"-DMEMLIM={MEMORY}", "-DVECTORSZ=2048", "-DCOLLAPSE", "-DSEPQS", "-o", "pan", "pan.c"]):
         status, output = run(command, folder)
         if status != 0 or not (folder / "pan.c").exists():
             raise Failed(f"{' '.join(command)} fails:\n{output}")

@@ -35,6 +35,7 @@ COLLS_ONCE void consensus::receive(int source, const recovery_message& message) 
   using enum recovery_message::kind;
   // Where losses are proved, a decision need not be known to any rank that lives on. So a rank that
   // has begun to decide without `source` must not take a decision from it any more.
+  // Model step: ignore_lost
   if (is_always_proved_ && view_.is_proved(source)) return;
   const bool wants_answer = message.type == news || message.type == request ||
                             message.type == proposal || message.type == late;
@@ -58,6 +59,7 @@ COLLS_ONCE void consensus::receive(int source, const recovery_message& message) 
     return;
   }
   if (message.type == departed) return add_proved(source);
+  // Model step: merge_view
   if (view_.merge(message.view)) view_has_grown();
   if (message.number == number_ + 1) {
     // The sender has the decision of the current agreement, which is still on its way to this rank.
@@ -71,12 +73,14 @@ COLLS_ONCE void consensus::receive(int source, const recovery_message& message) 
   is_involved_ = true;
   if (message.type == decision) return finish(message.accepted->decision, source);
   if (decision_) {
+    // Model step: answer_decision
     if (wants_answer) answer(source, number_, *decision_);
     return;
   }
   tell_view_once();
   if (!(message.view == view_)) {
     // The sender has not got the view of this rank yet, or takes part in a smaller one.
+    // Model step: answer_view
     net_.send(source, make(news));
     return;
   }
@@ -105,6 +109,7 @@ COLLS_ONCE void consensus::receive(int source, const recovery_message& message) 
   }
 }
 
+// Model step: grow
 COLLS_ONCE void consensus::view_has_grown() {
   rebuild_tree();
   sent_.reset();
@@ -115,6 +120,7 @@ COLLS_ONCE void consensus::view_has_grown() {
   send_request();
 }
 
+// Model step: rebuild_tree
 COLLS_ONCE void consensus::rebuild_tree() {
   survivors_.clear();
   if (!view_.empty()) survivors_ = view_.survivors(rank_, size_);
@@ -133,7 +139,7 @@ COLLS_ONCE void consensus::rebuild_tree() {
 }
 
 // Tells the ranks that need it the view of this rank. One of them may have decided in a smaller view,
-// and then answers with the decision.
+// and then answers with the decision. Model step: tell_view
 COLLS_ONCE void consensus::tell_view_once() {
   if (view_.empty() || std::exchange(has_told_view_, true)) return;
   const recovery_message message = make(recovery_message::kind::news);
@@ -151,6 +157,7 @@ COLLS_ONCE void consensus::tell_view_once() {
 }
 
 // Step 1: if the requests of the whole subtree are known, passes them to the parent.
+// Model step: send_request
 COLLS_ONCE void consensus::send_request() {
   if (!request_ || !is_survivor(rank_) || !has_quorum() || has_accepted_in_view_) return;
   recovery_request combined = *request_;
@@ -169,7 +176,7 @@ COLLS_ONCE void consensus::send_request() {
   net_.send(parent_, message);
 }
 
-// Step 2, on the root.
+// Step 2, on the root. Model step: propose
 COLLS_ONCE void consensus::propose(const std::optional<accepted_decision>& latest,
                                    const recovery_request& combined) {
   accepted_decision proposal;
@@ -185,7 +192,7 @@ COLLS_ONCE void consensus::propose(const std::optional<accepted_decision>& lates
   accept(proposal);
 }
 
-// Step 3.
+// Step 3. Model step: accept
 COLLS_ONCE void consensus::accept(const accepted_decision& proposal) {
   accepted_ = proposal;
   has_accepted_in_view_ = true;
@@ -201,7 +208,7 @@ COLLS_ONCE void consensus::accept(const accepted_decision& proposal) {
 }
 
 // Step 4: if the whole subtree has accepted the proposal, tells the parent. On the root, the
-// decision is then final.
+// decision is then final. Model step: send_acceptance
 COLLS_ONCE void consensus::send_acceptance() {
   if (!has_accepted_in_view_ || has_sent_acceptance_) return;
   for (const subtree& each : children_) {
@@ -213,6 +220,7 @@ COLLS_ONCE void consensus::send_acceptance() {
 }
 
 // Called when this rank has the final decision, which `source` has told it, or -1.
+// Model step: finish
 COLLS_ONCE void consensus::finish(const recovery_decision& decision, int source) {
   if (decision_) return;
   decision_ = decision;
@@ -290,6 +298,7 @@ COLLS_ONCE bool consensus::is_survivor(int rank) const {
   return survivors_.empty() || std::binary_search(survivors_.begin(), survivors_.end(), rank);
 }
 
+// Model step: has_quorum
 COLLS_ONCE bool consensus::has_quorum() const {
   if (request_ && request_->quorum == quorum::any) return true;
   const int living = size_ - static_cast<int>(view_.proved().size());
