@@ -271,6 +271,7 @@ struct one_rendezvous final : interprocess::connection_owner,
   void unreachable(interprocess::connection&, const failure&) override {}
   bool is_needed(interprocess::connection&) override { return false; }
   task<bool> has_left(int) override { co_return false; }
+  void loss_examined(interprocess::connection&, bool) override {}
   void post_receive_for(const message_key&) override {}
 };
 
