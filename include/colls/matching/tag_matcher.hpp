@@ -116,7 +116,7 @@ failure peer_left_failure(int peer);
 /// The matcher of one rank. It matches messages with receives. It checks that a message and its
 /// receive belong to the same call and have the same length, and that the communicator has not
 /// failed. If a communicator fails on this rank, the matcher revokes the communicator on all ranks.
-class tag_matcher : public match_queues, recovery_owner {
+class tag_matcher final : public match_queues, recovery_owner {
  public:
   explicit tag_matcher(int rank);
   ~tag_matcher();
