@@ -71,7 +71,7 @@ TEST_CASE("a rank that does not call is named by all others, and its call then e
   communicators all(5);
   std::vector<colls::operation<agreement>> calls;
   for (int rank = 0; rank < 5; ++rank) {
-    if (rank != 3) calls.push_back(all[rank].agree(15, {.timeout = after_ms(500)}));
+    if (rank != 3) calls.push_back(all[rank].agree(15, {.timeout = after_ms(1500)}));
   }
   for (auto& each : calls) {
     const colls::failure why = failure_of(all, each);

@@ -20,7 +20,12 @@ struct broken_link {
   std::int32_t high;
 
   broken_link(int a, int b) : low(std::min(a, b)), high(std::max(a, b)) {}
-  friend auto operator<=>(const broken_link&, const broken_link&) = default;
+  friend bool operator==(const broken_link& a, const broken_link& b) {
+    return a.low == b.low && a.high == b.high;
+  }
+  friend bool operator<(const broken_link& a, const broken_link& b) {
+    return a.low != b.low ? a.low < b.low : a.high < b.high;
+  }
 };
 
 /// What a rank knows about the losses of a communicator: the ranks that are proved to have ended,

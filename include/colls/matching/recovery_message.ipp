@@ -137,7 +137,7 @@ COLLS_ONCE std::optional<recovery_message> recovery_message::parse(std::span<con
     const std::int32_t high = reader.next();
     const auto& known = result.view.broken();
     if (!is_rank(low) || !is_rank(high) || low >= high) return std::nullopt;
-    if (!known.empty() && broken_link(low, high) <= known.back()) return std::nullopt;
+    if (!known.empty() && !(known.back() < broken_link(low, high))) return std::nullopt;
     result.view.add_broken(low, high);
   }
   const bool needs_decision = result.type == kind::proposal || result.type == kind::decision;

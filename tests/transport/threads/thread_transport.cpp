@@ -160,6 +160,23 @@ TEST_CASE("a late thread is named by all others, whatever the algorithm") {
   }
 }
 
+TEST_CASE("threads agree, and those that have left are lost") {
+  for (const int p : {2, 3, 5, 8}) {
+    threads::run(p, [=](communicator& comm) -> task<> {
+      const int leaves = p - 1;
+      for (std::uint64_t i = 0; i < 50; ++i) {
+        const agreement all = co_await comm.agree(i | (std::uint64_t{1} << (8 + comm.rank())));
+        expect(all.value == i && all.lost.empty(), "all agree");
+      }
+      if (comm.rank() == leaves) co_return;
+      const agreement rest = co_await comm.agree(static_cast<std::uint64_t>(3));
+      expect(rest.value == 3, "the others agree");
+      const bool is_lost = rest.lost.size() == 1 && rest.lost[0] == lost_rank{leaves, true};
+      expect(is_lost, "the thread that has left is lost");
+    });
+  }
+}
+
 // Polls for a random short time, or not at all.
 void poll_randomly(communicator& comm, std::mt19937& random) {
   const auto polls = random() % 3 == 0 ? 0 : random() % 400;
