@@ -116,6 +116,7 @@ class node_pool {
     if (!free_.empty()) {
       Node& node = *free_.back();
       free_.pop_back();
+      std::destroy_at(&node);
       return *std::construct_at(&node);
     }
     if (used_in_slab_ == slab_size) {
