@@ -5,7 +5,9 @@
 // recovery_calls: agree, the call by which the ranks of a communicator agree although some of them
 // have failed.
 
+#include <colls/call/arguments.hpp>
 #include <colls/call/communicator_core.hpp>
+#include <colls/channel/operations.hpp>
 #include <colls/matching/communicator_recovery.hpp>
 
 namespace colls::detail {
