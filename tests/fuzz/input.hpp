@@ -26,7 +26,7 @@ inline void require(bool holds, const char* what) {
 
 /// Requires that a failure has a known code and that its texts end.
 inline void require_sound(const colls::failure& why) {
-  require(why.code >= colls::errc::peer_failed && why.code <= colls::errc::excluded,
+  require(why.code >= colls::errc::peer_failed && why.code <= colls::detail::last_errc,
           "a failure has a reason");
   require(std::memchr(why.detail, 0, sizeof why.detail) != nullptr, "its text ends");
   require(std::memchr(why.address, 0, sizeof why.address) != nullptr, "its address ends");

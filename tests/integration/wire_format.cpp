@@ -10,11 +10,11 @@
 #include <colls/bootstrap/local_secret.hpp>
 #include <colls/bootstrap/store_frame.hpp>
 #include <colls/bootstrap/world_info.hpp>
-#include <colls/matching/recovery_message.hpp>
 #include <colls/transport/interprocess/carrier/ring_buffer.hpp>
 #include <colls/transport/interprocess/frame.hpp>
 
 #include "../support/joining.hpp"
+#include "../support/recovery_messages.hpp"
 
 #include <doctest/doctest.h>
 
@@ -357,18 +357,7 @@ TEST_CASE("what ranks publish about themselves") {
 }
 
 TEST_CASE("messages of agreements") {
-  recovery_message message;
-  message.type = recovery_message::kind::proposal;
-  message.late = 3;
-  message.number = 0x0102030405060708;
-  message.view.add_proved(2);
-  message.view.add_broken(5, 1);
-  message.request = {collective::agree, quorum::any, true, 0x1112131415161718};
-  message.accepted.emplace();
-  message.accepted->facts = 9;
-  message.accepted->decision.request = {collective::agree, quorum::any, false, 7};
-  message.accepted->decision.lost = {{2, true}, {5, false}};
-  const std::vector<std::byte> bytes = message.bytes();
+  const std::vector<std::byte> bytes = a_recovery_message().bytes();
   CHECK(hex(bytes.data(), bytes.size()) ==
         "031501010300000008070605040302011817161514131211010000000100000009(7)07(7)0200000015010001"
         "020000000100000005000000020000000100000005(7)");

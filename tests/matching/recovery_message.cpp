@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-#include <colls/matching/recovery_message.hpp>
+#include "../support/recovery_messages.hpp"
 
 #include <doctest/doctest.h>
 
@@ -16,23 +16,8 @@ namespace {
 using colls::loss_view;
 using colls::recovery_message;
 
-recovery_message a_message() {
-  recovery_message message;
-  message.type = recovery_message::kind::proposal;
-  message.late = 3;
-  message.number = 0x0102030405060708;
-  message.view.add_proved(2);
-  message.view.add_broken(5, 1);
-  message.request = {colls::collective::agree, colls::quorum::any, true, 0x1112131415161718};
-  message.accepted.emplace();
-  message.accepted->facts = 9;
-  message.accepted->decision.request.value = 7;
-  message.accepted->decision.lost = {{2, true}, {5, false}};
-  return message;
-}
-
 TEST_CASE("a message is read as it was written") {
-  const recovery_message message = a_message();
+  const recovery_message message = a_recovery_message();
   const auto read = recovery_message::parse(message.bytes(), 6);
   REQUIRE(read);
   CHECK(read->type == message.type);
@@ -51,7 +36,7 @@ TEST_CASE("a message is read as it was written") {
 }
 
 TEST_CASE("bytes that no rank sends are refused") {
-  const std::vector<std::byte> good = a_message().bytes();
+  const std::vector<std::byte> good = a_recovery_message().bytes();
   for (std::size_t size = 0; size < good.size(); ++size) {
     CHECK_FALSE(recovery_message::parse(std::span(good).first(size), 6));
   }
@@ -79,7 +64,7 @@ TEST_CASE("bytes that no rank sends are refused") {
 
 TEST_CASE("no bytes make a reader allocate more than they are long") {
   std::mt19937 random(1);
-  const std::vector<std::byte> good = a_message().bytes();
+  const std::vector<std::byte> good = a_recovery_message().bytes();
   int accepted = 0;
   for (int round = 0; round < 100'000; ++round) {
     std::vector<std::byte> bytes = good;

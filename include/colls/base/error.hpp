@@ -54,6 +54,9 @@ enum class errc {
 
 namespace detail {
 
+/// The error code with the greatest value.
+inline constexpr errc last_errc = errc::excluded;
+
 struct errc_text {
   const char* name;
   const char* hint;

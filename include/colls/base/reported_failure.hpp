@@ -52,7 +52,9 @@ class reported_failure {
   const failure& reason() const { return reason_; }
 
  private:
-  static bool is_reason(errc code) { return code >= errc::peer_failed && code <= errc::excluded; }
+  static bool is_reason(errc code) {
+    return code >= errc::peer_failed && code <= detail::last_errc;
+  }
   // Sets the last character of `text` to the null character. Replaces all control characters before
   // the first null character with spaces, so that the text fits on one line.
   template <std::size_t Size>

@@ -205,11 +205,7 @@ class call_queue : public call_owner {
       if (!withdrawn) matcher.revoke(comm, reason);
     };
     enter(*new_call, opts);
-    operation<T> started(new_call);
-    (void)(new_call->body = body(*new_call));
-    new_call->run();
-    wake_driver();
-    return started;
+    return run_unnumbered(new_call, body);
   }
 
   /// Begins a call that takes part in the agreements of this communicator. It may begin although
@@ -232,11 +228,7 @@ class call_queue : public call_owner {
     new_call->can_withdraw = [](const call_base&) { return true; };
     new_call->expired = expire;
     matcher_.begin(*new_call);
-    operation<T> started(new_call);
-    (void)(new_call->body = body());
-    new_call->run();
-    wake_driver();
-    return started;
+    return run_unnumbered(new_call, body);
   }
 
   /// Returns whether a call of this thread could begin now.
@@ -361,6 +353,16 @@ class call_queue : public call_owner {
       new_call.deadline = opts.timeout.after(new_call.started);
     }
     matcher_.begin(new_call);
+  }
+
+  /// Runs a call that has no sequence number, with the body that `body(call)` returns.
+  template <class T, class Body>
+  operation<T> run_unnumbered(call<T>* new_call, const Body& body) {
+    operation<T> started(new_call);
+    (void)(new_call->body = body(*new_call));
+    new_call->run();
+    wake_driver();
+    return started;
   }
 
   bool can_admit(const call_base& next) const {

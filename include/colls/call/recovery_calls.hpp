@@ -13,10 +13,12 @@
 namespace colls::detail {
 
 /// Ends a call whose agreement has not come in time.
-inline void expire_recovery(operation_record& record, const failure&) {
+inline void expire_recovery(operation_record& record, const failure& general) {
   auto& late_call = static_cast<call_base&>(record);
   if (late_call.try_complete()) return;
-  late_call.cancel(late_call.matcher()->recovery_of(*record.communicator).timeout_failure());
+  failure reason = late_call.matcher()->recovery_of(*record.communicator).timeout_failure();
+  reason.elapsed_ns = general.elapsed_ns;
+  late_call.cancel(reason);
 }
 
 inline task<agreement> agree_body(communicator_recovery& recovery, recovery_request request) {
@@ -38,7 +40,7 @@ operation<agreement> core<Transport>::agree(std::uint64_t value, const recovery_
     reason.operation = collective::agree;
     return refuse(new_call, reason);
   }
-  return begin_recovery(new_call, opts.timeout, &expire_recovery, [&] {
+  return begin_recovery(new_call, opts.timeout, &expire_recovery, [&](call_base&) {
     return agree_body(matching().recovery_of(state()),
                       {collective::agree, opts.quorum, false, value});
   });

@@ -56,7 +56,7 @@ class communicator_recovery final : consensus::network {
   communicator_recovery& operator=(const communicator_recovery&) = delete;
 
   std::uint32_t id() const { return members_.id(); }
-  bool has_departed() const { return has_departed_; }
+  bool has_departed() const { return consensus_.has_departed(); }
   bool is_waiting() const { return !waiters_.empty(); }
 
   /// Returns whether a call waits for an agreement with `peer`.
@@ -67,7 +67,7 @@ class communicator_recovery final : consensus::network {
   /// Handles a message from `peer`. Returns false if no rank of colls sends such a message.
   bool receive(int peer, std::span<const std::byte> message);
   /// Called when this rank closes the communicator.
-  void depart();
+  void depart() { consensus_.depart(); }
   /// Tells other ranks which rank is late, and ends a call that has no quorum.
   void sweep(time_point now);
   time_point due() const { return is_waiting() ? next_sweep_ : never; }
@@ -79,7 +79,7 @@ class communicator_recovery final : consensus::network {
 
   void add(waiter& call);
   void remove(waiter& call);
-  void call_front();
+  void begin_front();
   /// Runs `step`, which uses the protocol, and then sends what it has to send.
   template <class Step>
   void run(const Step& step);
@@ -101,7 +101,6 @@ class communicator_recovery final : consensus::network {
   std::vector<outgoing_message> unsent_;
   bool is_running_ = false;
   bool is_completing_ = false;
-  bool has_departed_ = false;
   time_point next_sweep_ = 0;
   time_point no_quorum_since_ = never;
 };

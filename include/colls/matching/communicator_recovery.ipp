@@ -35,21 +35,24 @@ COLLS_ONCE recovery_decision communicator_recovery::waiter::result() {
 COLLS_ONCE void communicator_recovery::add(waiter& call) {
   waiters_.push_back(&call);
   call.is_queued_ = true;
-  if (waiters_.size() == 1) call_front();
+  if (waiters_.size() == 1) begin_front();
+  complete_front();
 }
 
 COLLS_ONCE void communicator_recovery::remove(waiter& call) {
   const bool is_front = waiters_.front() == &call;
   std::erase(waiters_, &call);
   call.is_queued_ = false;
-  if (is_front && is_waiting()) call_front();
+  if (is_front) begin_front();
+  complete_front();
 }
 
-COLLS_ONCE void communicator_recovery::call_front() {
+// Makes the first waiting call, if there is one.
+COLLS_ONCE void communicator_recovery::begin_front() {
+  if (!is_waiting()) return;
   no_quorum_since_ = never;
   next_sweep_ = 0;
   run([&] { consensus_.call(waiters_.front()->request_); });
-  complete_front();
 }
 
 COLLS_ONCE void communicator_recovery::complete_front() {
@@ -99,9 +102,7 @@ COLLS_ONCE void communicator_recovery::end_front(const failure& reason) {
   front.is_queued_ = false;
   front.reason_ = reason;
   front.done_->post();
-  if (!is_waiting()) return;
-  no_quorum_since_ = never;
-  run([&] { consensus_.call(waiters_.front()->request_); });
+  begin_front();
 }
 
 COLLS_ONCE failure communicator_recovery::make_failure(errc code, int culprit) const {
@@ -136,11 +137,6 @@ COLLS_ONCE bool communicator_recovery::receive(int peer, std::span<const std::by
   run([&] { consensus_.receive(source, *parsed); });
   complete_front();
   return true;
-}
-
-COLLS_ONCE void communicator_recovery::depart() {
-  has_departed_ = true;
-  consensus_.depart();
 }
 
 COLLS_ONCE void communicator_recovery::sweep(time_point now) {

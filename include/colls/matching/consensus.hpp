@@ -83,6 +83,7 @@ class consensus {
   void receive(int source, const recovery_message& message);
   /// Called when this rank closes the communicator. From then on it only answers messages.
   void depart() { has_departed_ = true; }
+  bool has_departed() const { return has_departed_; }
   /// Called again and again while this rank waits. Tells other ranks which rank is late, and makes
   /// the transport find out whether late ranks can be reached.
   void spread_late();
@@ -155,12 +156,14 @@ class consensus {
   std::uint64_t number_ = 1;
   bool is_involved_ = false;  // a message about it has come
   std::optional<recovery_request> request_;
-  std::optional<recovery_message> sent_;  // the request that was sent to the parent in this view
   std::optional<accepted_decision> accepted_;
+  // What this rank has done in its present view.
+  bool has_sent_request_ = false;
   bool has_accepted_in_view_ = false;
   bool has_sent_acceptance_ = false;
   bool has_told_view_ = false;
   bool has_probed_ = false;
+
   std::optional<recovery_decision> decision_;
   int late_by_parent_ = -1;
 

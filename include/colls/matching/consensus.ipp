@@ -112,7 +112,7 @@ COLLS_ONCE void consensus::receive(int source, const recovery_message& message) 
 // Model step: grow
 COLLS_ONCE void consensus::view_has_grown() {
   rebuild_tree();
-  sent_.reset();
+  has_sent_request_ = false;
   has_accepted_in_view_ = has_sent_acceptance_ = has_told_view_ = has_probed_ = false;
   late_by_parent_ = -1;
   if (has_departed_ || !is_active() || decision_) return;
@@ -172,7 +172,7 @@ COLLS_ONCE void consensus::send_request() {
   recovery_message message = make(recovery_message::kind::request);
   message.request = combined;
   message.accepted = latest;
-  sent_ = message;
+  has_sent_request_ = true;
   net_.send(parent_, message);
 }
 
@@ -196,13 +196,9 @@ COLLS_ONCE void consensus::propose(const std::optional<accepted_decision>& lates
 COLLS_ONCE void consensus::accept(const accepted_decision& proposal) {
   accepted_ = proposal;
   has_accepted_in_view_ = true;
+  if (is_always_proved_) return finish(proposal.decision, parent_);
   recovery_message message = make(recovery_message::kind::proposal);
   message.accepted = proposal;
-  if (is_always_proved_) {
-    message.type = recovery_message::kind::decision;
-    finish(proposal.decision, parent_);
-    return;
-  }
   for (const subtree& each : children_) net_.send(each.rank, message);
   send_acceptance();
 }
@@ -256,7 +252,7 @@ COLLS_ONCE void consensus::spread_late() {
   recovery_message message = make(recovery_message::kind::late);
   message.late = late_rank();
   if (message.late < 0) return;
-  if (parent_ >= 0 && !sent_) net_.send(parent_, message);
+  if (parent_ >= 0 && !has_sent_request_) net_.send(parent_, message);
   for (const subtree& each : children_) {
     if (each.request) net_.send(each.rank, message);
   }

@@ -280,8 +280,8 @@ class tag_matcher final : public match_queues, recovery_owner {
   void link_broken(int peer);
   /// Returns whether a call of this rank waits for an agreement with `peer`.
   bool is_recovering_with(int peer) const;
-  /// Called when `peer` has left the world. It takes part in no agreement any more.
-  void peer_departed(int peer);
+  /// Called when `peer` has ended or has left the world. It takes part in no agreement any more.
+  void peer_ended(int peer);
   // ---- working memory
 
   using block = scratch_pool::block;
@@ -420,6 +420,7 @@ class tag_matcher final : public match_queues, recovery_owner {
   void losses_agreed(const communicator_state& communicator,
                      const std::vector<lost_rank>& lost) override;
   communicator_recovery* find_recovery(std::uint32_t id) const;
+  void keep_early_recovery(int peer, std::uint32_t id, std::span<const std::byte> message);
   void replay_early_recoveries(communicator_state& communicator);
   void end_recovery(std::uint32_t id);
 
@@ -434,7 +435,6 @@ class tag_matcher final : public match_queues, recovery_owner {
   std::vector<std::unique_ptr<communicator_recovery>> recoveries_;
   std::vector<int> broken_links_;                 // the peers that this rank cannot reach
   std::vector<early_recovery> early_recoveries_;  // for communicators that are being created
-  std::size_t early_recovery_bytes_ = 0;
 };
 
 }  // namespace colls

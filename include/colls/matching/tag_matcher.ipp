@@ -81,7 +81,7 @@ COLLS_ONCE void tag_matcher::peer_died(int peer, const failure& reason, int repo
     }
   }
   // What another rank suspects, it tells in its own recovery messages.
-  if (reason.proved) peer_departed(peer);
+  if (reason.proved) peer_ended(peer);
 }
 
 COLLS_ONCE std::error_code tag_matcher::peer_left(int peer, const operation_record& record) {
@@ -239,12 +239,20 @@ COLLS_ONCE bool tag_matcher::receive_recovery(int peer, std::uint32_t id,
     send_recovery(peer, id, reply.bytes());
     return true;
   }
-  constexpr std::size_t limit = 2 * max_recovery_bytes;
-  if (communicators_.is_to_come(id) && early_recovery_bytes_ + message.size() <= limit) {
-    early_recovery_bytes_ += message.size();
-    early_recoveries_.push_back({peer, id, {message.begin(), message.end()}});
-  }
+  if (communicators_.is_to_come(id)) keep_early_recovery(peer, id, message);
   return true;
+}
+
+COLLS_ONCE void tag_matcher::keep_early_recovery(int peer, std::uint32_t id,
+                                                 std::span<const std::byte> message) {
+  constexpr std::size_t limit = 2 * max_recovery_bytes;
+  // Some of the communicators may not come to exist.
+  std::erase_if(early_recoveries_, [&](const early_recovery& each) {
+    return !communicators_.is_to_come(each.communicator);
+  });
+  std::size_t size = message.size();
+  for (const early_recovery& each : early_recoveries_) size += each.message.size();
+  if (size <= limit) early_recoveries_.push_back({peer, id, {message.begin(), message.end()}});
 }
 
 COLLS_ONCE void tag_matcher::replay_early_recoveries(communicator_state& communicator) {
@@ -253,7 +261,6 @@ COLLS_ONCE void tag_matcher::replay_early_recoveries(communicator_state& communi
       early_recoveries_.push_back(each);
       continue;
     }
-    early_recovery_bytes_ -= each.message.size();
     (void)receive_recovery(each.peer, each.communicator, each.message);  // its sender is not asked
   }
 }
@@ -263,7 +270,7 @@ COLLS_ONCE bool tag_matcher::is_recovering_with(int peer) const {
                      [&](const auto& each) { return each->is_waiting_for(peer); });
 }
 
-COLLS_ONCE void tag_matcher::peer_departed(int peer) {
+COLLS_ONCE void tag_matcher::peer_ended(int peer) {
   for (std::size_t i = 0; i < recoveries_.size(); ++i) recoveries_[i]->peer_lost(peer, true);
 }
 

@@ -160,7 +160,7 @@ COLLS_ONCE void peer_protocol::loss_examined(connection& conn, bool proved) {
 COLLS_ONCE void peer_protocol::peer_left(connection& conn) {
   conn.note_goodbye();
   fail_waiting_for(conn.peer(), peer_left_failure(conn.peer()));
-  matcher_.peer_departed(conn.peer());
+  matcher_.peer_ended(conn.peer());
 }
 
 COLLS_ONCE void peer_protocol::fail_waiting_for(int peer, const failure& reason) {
@@ -283,18 +283,12 @@ COLLS_ONCE bool peer_protocol::recover(int peer, std::uint32_t communicator,
 COLLS_ONCE void peer_protocol::receive_recovery(connection& conn, const header& frame,
                                                 const std::byte* payload) {
   const std::span<const std::byte> part(payload, frame.length);
-  const bool is_last = (frame.flags & flag::last) != 0;
-  std::vector<std::byte>& earlier = partial_recoveries_[conn.peer()];
-  bool is_valid = earlier.size() + part.size() <= max_recovery_bytes;
-  if (is_last && is_valid && earlier.empty()) {
-    is_valid = matcher_.receive_recovery(conn.peer(), frame.communicator, part);
-  } else if (is_valid) {
-    earlier.insert(earlier.end(), part.begin(), part.end());
-    if (!is_last) return;
-    const std::vector<std::byte> whole = std::exchange(earlier, {});
-    is_valid = matcher_.receive_recovery(conn.peer(), frame.communicator, whole);
-  }
-  if (!is_valid) conn.fail(0, malformed);
+  std::vector<std::byte>& parts = partial_recoveries_[conn.peer()];
+  if (parts.size() + part.size() > max_recovery_bytes) return conn.fail(0, malformed);
+  parts.insert(parts.end(), part.begin(), part.end());
+  if ((frame.flags & flag::last) == 0) return;
+  const std::vector<std::byte> whole = std::exchange(parts, {});
+  if (!matcher_.receive_recovery(conn.peer(), frame.communicator, whole)) conn.fail(0, malformed);
 }
 
 COLLS_ONCE void peer_protocol::add_awaited(const operation_record& record,
