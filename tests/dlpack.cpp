@@ -130,4 +130,41 @@ TEST_CASE("a managed tensor is data of a call, too") {
   CHECK(own[1].memory[1] == 7);
 }
 
+TEST_CASE("lists and groups of tensors are reduced by one call") {
+  communicators all(2);
+  std::vector<tensor<float>> first, second;
+  for (int rank = 0; rank < 2; ++rank) {
+    first.emplace_back(kDLFloat, std::vector<std::int64_t>{2, 2}, std::vector<std::int64_t>{1, 2});
+    second.emplace_back(kDLFloat, std::vector<std::int64_t>{3}, std::vector<std::int64_t>{});
+    first.back().memory = {1, 2, 3, 4};
+    second.back().memory = {5, 6, 7};
+  }
+  const auto tensors = [&](auto& comm) {
+    const auto rank = static_cast<std::size_t>(comm.rank());
+    return std::vector{first[rank].view, second[rank].view};
+  };
+  all.all([&](auto& comm) { return comm.all_reduce(tensors(comm)); });
+  all.all([&](auto& comm) {
+    const auto rank = static_cast<std::size_t>(comm.rank());
+    return comm.all_reduce(colls::group{second[rank].view, first[rank].view}, colls::maximum{});
+  });
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto i = static_cast<std::size_t>(rank);
+    CHECK(first[i].memory == std::vector<float>{2, 4, 6, 8});
+    CHECK(second[i].memory == std::vector<float>{10, 12, 14});
+  }
+  tensor<double> doubles(kDLFloat, {3}, {});
+  auto mixed = all[0].all_reduce(std::vector{first[0].view, doubles.view});
+  CHECK(says(failure_of(all, mixed), "the same element type"));
+  auto none = all[0].all_reduce(std::vector<DLTensor>{});
+  CHECK(says(failure_of(all, none), "no element type"));
+  auto bits = all[0].all_reduce(tensors(all[0]), colls::bit_xor{});
+  CHECK(says(failure_of(all, bits), "cannot reduce elements of this type"));
+  DLTensor elsewhere = first[0].view;
+  elsewhere.device = {kDLCUDA, 0};
+  auto refused = all[0].all_reduce(std::vector{elsewhere});
+  CHECK(says(failure_of(all, refused), "not in host memory"));
+  all.check_good();
+}
+
 }  // namespace

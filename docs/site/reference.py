@@ -20,8 +20,8 @@ PAGES = {
                  "simulated transport/simulated/simulated_transport transport/simulated/network_model "
                  "transport/simulated/fault_plan"),
     "data": ("Data", "The buffers and elements that calls take.",
-             "base/buffer base/shared_buffer base/strided_view call/view_calls torch_tensor dlpack "
-             "base/element_type base/half"),
+             "base/buffer base/shared_buffer base/strided_view call/view_access call/view_calls call/buffer_list "
+             "torch_tensor dlpack base/element_type base/half"),
     "objects": ("Objects", "Include ``<colls/objects.hpp>``.", "objects objects/serializer"),
     "grid": ("Grids and neighbours", "Include ``<colls/grid.hpp>``.", "grid call/neighbours"),
     "operations": ("Operations of reductions", "Include ``<colls/op.hpp>``, or any header that makes ranks.",

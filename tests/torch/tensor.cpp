@@ -114,6 +114,23 @@ TEST_CASE("a tensor is reduced by one line") {
   });
 }
 
+TEST_CASE("a list of tensors is reduced by one call") {
+  communicators all(2);
+  std::vector<std::vector<Tensor>> lists;
+  for (int rank = 0; rank < 2; ++rank) {
+    lists.push_back({torch::ones({4, 3}).t(), torch::full({2}, 2.0F), torch::ones({0})});
+  }
+  all.all([&](auto& comm) { return comm.all_reduce(lists[index(comm.rank())]); });
+  for (const std::vector<Tensor>& list : lists) {
+    CHECK(torch::equal(list[0], torch::full({3, 4}, 2.0F)));
+    CHECK(torch::equal(list[1], torch::full({2}, 4.0F)));
+  }
+  lists[0][1] = torch::ones({2}, torch::kFloat64);
+  auto mixed = all[0].all_reduce(lists[0]);
+  CHECK(says(failure_of(all, mixed), "the same element type"));
+  all.check_good();
+}
+
 TEST_CASE("tensors that no call can use are refused on their rank") {
   communicators all(2);
   const auto refused = [&](const Tensor& tensor, const char* words) {

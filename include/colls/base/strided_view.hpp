@@ -52,6 +52,13 @@ class any_view {
     check_extent();
   }
 
+  /// Returns a view that no call can use, because of `problem`.
+  static any_view unusable(const char* problem) {
+    any_view result;
+    result.problem_ = problem;
+    return result;
+  }
+
   std::size_t size() const { return count_; }
   std::size_t element_size() const { return element_size_; }
   /// Returns the reason why no call can use the view, or null.
@@ -65,6 +72,8 @@ class any_view {
   /// Returns the elements of a contiguous view as a buffer.
   any_buffer contiguous() const { return {data_, count_, element_size_}; }
   bool has_memory() const { return data_ != nullptr || count_ == 0; }
+  /// Returns the lowest address of the view's memory.
+  std::uintptr_t first_byte() const { return first_byte_; }
   /// Returns the address of an element.
   std::byte* address(std::size_t element) const {
     std::byte* result = data_;

@@ -174,34 +174,6 @@ inline constexpr char other_devices_stream[] =
 inline constexpr char unaligned_memory[] =
     "a device_span does not begin where its elements are aligned, as a GPU needs them";
 
-/// Satisfied by a range of contiguous ranges, such as a std::vector of std::vectors or of spans.
-template <class List>
-concept buffer_list = requires(std::remove_reference_t<List>& list) {
-  std::begin(list);
-  std::end(list);
-  requires contiguous<std::remove_reference_t<decltype(*std::begin(list))>>;
-};
-template <buffer_list List>
-using listed_buffer = decltype(*std::begin(std::declval<std::remove_reference_t<List>&>()));
-/// Satisfied by a list of buffers that can be reduced. A list of strings is none: it is more likely
-/// a mistake than a sum of characters.
-template <class List>
-concept reducible_list = buffer_list<List> && !requires {
-  typename std::remove_cvref_t<decltype(*std::begin(
-      std::declval<std::remove_reference_t<List>&>()))>::traits_type;
-};
-/// The element type of the buffers of a list.
-template <buffer_list List>
-using list_element_t = range_element_t<listed_buffer<List>>;
-
-template <buffer_list List>
-constexpr void check_list() {
-  static_assert(outlives_the_call<List> ||
-                    std::ranges::enable_borrowed_range<std::remove_cvref_t<listed_buffer<List>>>,
-                "colls: the list is a temporary whose buffers would be destroyed before the "
-                "operation ends: give it a name, or pass a list of std::spans");
-}
-
 template <class Range>
 inline constexpr bool is_none = std::is_same_v<std::remove_cvref_t<Range>, none_t>;
 

@@ -163,21 +163,22 @@ struct call_body {
 
   using all_reduce_function = task<>(Channel, any_buffer, any_buffer, any_op);
 
-  /// Reduces the buffers of `group` after copying them into one working buffer.
+  /// Reduces the parts of `group` after copying them into one working buffer.
+  template <class Part>
   static task<> all_reduce_packed(Channel net, function_pointer<all_reduce_function> algorithm,
-                                  std::span<const any_buffer> group, reduction op) {
+                                  std::span<const Part> group, reduction op) {
     std::size_t total = 0;
-    for (const any_buffer& part : group) total += part.size();
+    for (const Part& part : group) total += part.size();
     const auto work = net.scratch_bytes(total * op.accumulate_size);
     std::byte* position = work.data();
-    for (const any_buffer& part : group) {
+    for (const Part& part : group) {
       widen(net, op, part, position);
       position += part.size() * op.accumulate_size;
     }
     const any_buffer all = wide(op, work.data(), total);
     co_await algorithm(net, all, all, op.op);
     position = work.data();
-    for (const any_buffer& part : group) {
+    for (const Part& part : group) {
       narrow(net, op, part, position, net.size());
       position += part.size() * op.accumulate_size;
     }
@@ -188,62 +189,72 @@ struct call_body {
   static constexpr std::size_t max_small_bytes = 64 * 1024;
   static constexpr std::size_t max_pack_bytes = 1024 * 1024;
 
-  /// Cuts a group into parts that are reduced separately. A part is one buffer or a row of small
-  /// ones. The result depends only on the sizes of the buffers, which are equal on all ranks.
-  static std::vector<std::span<const any_buffer>> cut_group(std::span<const any_buffer> group) {
-    std::vector<std::span<const any_buffer>> parts;
+  /// Cuts a group into rows that are reduced separately. A row is one part or several small ones.
+  /// The result depends only on the sizes of the parts, which are equal on all ranks.
+  template <class Part>
+  static std::vector<std::span<const Part>> cut_group(std::span<const Part> group) {
+    std::vector<std::span<const Part>> rows;
     std::size_t first = 0;
     std::size_t size = 0;
     bool is_full = false;
     for (std::size_t i = 0; i < group.size(); ++i) {
-      const std::size_t length = bytes(group[i]).size;
+      const std::size_t length = group[i].size() * group[i].element_size();
       const bool is_small = length <= max_small_bytes;
       if (i > first && (is_full || !is_small || size + length > max_pack_bytes)) {
-        parts.push_back(group.subspan(first, i - first));
+        rows.push_back(group.subspan(first, i - first));
         first = i;
         size = 0;
       }
       size += length;
       is_full = !is_small;
     }
-    if (first < group.size()) parts.push_back(group.subspan(first));
-    return parts;
+    if (first < group.size()) rows.push_back(group.subspan(first));
+    return rows;
   }
 
-  static task<> all_reduce_part(Channel net, function_pointer<all_reduce_function> algorithm,
-                                std::span<const any_buffer> part, reduction op) {
-    if (part.size() > 1) {
-      co_await all_reduce_packed(net, algorithm, part, op);
+  static bool is_contiguous(const any_buffer&) { return true; }
+  static bool is_contiguous(const any_view& part) { return part.is_contiguous(); }
+  static any_buffer contiguous(const any_buffer& part) { return part; }
+  static any_buffer contiguous(const any_view& part) { return part.contiguous(); }
+
+  template <class Part>
+  static task<> all_reduce_row(Channel net, function_pointer<all_reduce_function> algorithm,
+                               std::span<const Part> row, reduction op) {
+    if (row.size() > 1 || !is_contiguous(row[0])) {
+      co_await all_reduce_packed(net, algorithm, row, op);
       co_return;
     }
-    co_await algorithm(net, part[0], part[0], op.op);
-    narrow(net, op, part[0], part[0].data(), net.size());
+    const any_buffer data = contiguous(row[0]);
+    co_await algorithm(net, data, data, op.op);
+    narrow(net, op, data, data.data(), net.size());
   }
 
-  /// Runs an all_reduce of several buffers as one operation. If `packed` is true, or if the
-  /// elements must be converted first, copies the buffers into one working buffer and reduces that
-  /// buffer. Otherwise reduces large buffers in place and rows of small ones packed, several at a
-  /// time. Those that are reduced at the same time use different lanes, so that their messages do
-  /// not match. (A lane is a part of the key by which messages are matched.) Callers set `packed`
-  /// if the buffers are small.
+  /// Runs an all_reduce of several buffers or views as one operation. If `packed` is true, or if
+  /// the elements must be converted first, copies the parts into one working buffer and reduces
+  /// that buffer. Otherwise reduces large parts in place and rows of small ones packed, several at
+  /// a time. A large view is packed alone, so its messages are those of a buffer. What is reduced at
+  /// the same time uses different lanes, so that the messages do not match. (A lane is a part of
+  /// the key by which messages are matched.) Callers set `packed` if the parts are small.
+  template <class Part>
   static task<> all_reduce_group(
       Channel net, function_pointer<task<>(Channel, any_buffer, any_buffer, any_op)> algorithm,
-      std::vector<any_buffer> group, reduction op, bool packed) {
+      std::vector<Part> group, reduction op, bool packed) {
+    const std::span<const Part> parts(group);
     if (packed || !accumulates_in_storage(op)) {
-      co_await all_reduce_packed(net, algorithm, group, op);
+      co_await all_reduce_packed(net, algorithm, parts, op);
       co_return;
     }
-    const auto parts = cut_group(group);
-    const int count = static_cast<int>(parts.size());
+    const auto rows = cut_group(parts);
+    const int count = static_cast<int>(rows.size());
     const int max_concurrent = std::min(64, unused_lane / net.lanes());
     const int concurrent = std::min(count, max_concurrent);
-    const auto reduce_parts = [&](int first) -> task<> {
+    const auto reduce_rows = [&](int first) -> task<> {
       const Channel lane = net.lane(first * net.lanes());
       for (int i = first; i < count; i += concurrent) {
-        co_await all_reduce_part(lane, algorithm, parts[static_cast<std::size_t>(i)], op);
+        co_await all_reduce_row(lane, algorithm, rows[static_cast<std::size_t>(i)], op);
       }
     };
-    const auto start = [&](int first) { return net.concurrent(reduce_parts(first)); };
+    const auto start = [&](int first) { return net.concurrent(reduce_rows(first)); };
     co_await each_of(0, concurrent, start);
   }
 

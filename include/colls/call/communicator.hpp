@@ -20,27 +20,6 @@
 
 namespace colls {
 
-/// A group of buffers that have the same element type. `all_reduce(group{a, b, c})` reduces the
-/// three buffers in one call. The group does not own the buffers. They must stay alive until the
-/// operation has ended.
-template <class... Ranges>
-struct group {
-  static_assert(sizeof...(Ranges) > 0 && (writable_range<Ranges> && ...),
-                "colls: the call writes the buffers of a group, and one of them is const");
-  static constexpr bool on_device =
-      (std::is_same_v<memory_space_t<std::remove_cvref_t<Ranges>>, device_memory> && ...);
-  using memory = std::conditional_t<on_device, device_memory, host_memory>;
-  explicit group(Ranges&&... buffers) : ranges(std::forward<Ranges>(buffers)...) {
-    (detail::check_range<memory, Ranges&&>(), ...);
-  }
-  using element_type = std::common_type_t<range_element_t<Ranges>...>;
-  static_assert((std::is_same_v<element_type, range_element_t<Ranges>> && ...),
-                "colls: the buffers of a group must have the same element type");
-  std::tuple<Ranges...> ranges;
-};
-template <class... Ranges>
-group(Ranges&&...) -> group<Ranges...>;
-
 namespace detail {
 
 template <class T>
@@ -230,14 +209,14 @@ class communicator : public view_calls<communicator<Transport>, transport_memory
   /// results of all ranks are bitwise equal.
   template <auto Pinned = algorithm::automatic, readable_range Data, class Op = plus>
     requires(!detail::is_options<Op> && !detail::is_buffer_as_value<Op> &&
-             !detail::reducible_list<Data>)
+             !detail::reducible_list<Data> && !detail::view_list<Data>)
   operation<> all_reduce(Data&& data, Op op = {}, const options& opts = {}) {
     const any_buffer buffer = output(std::forward<Data>(data), opts);
     return start_reduce_to_all<collective::all_reduce, Pinned, range_element_t<Data>>(
         buffer, buffer, op, opts);
   }
   template <auto Pinned = algorithm::automatic, readable_range Data>
-    requires(!detail::reducible_list<Data>)
+    requires(!detail::reducible_list<Data> && !detail::view_list<Data>)
   operation<> all_reduce(Data&& data, const options& opts) {
     return all_reduce<Pinned>(std::forward<Data>(data), plus{}, opts);
   }
@@ -258,7 +237,7 @@ class communicator : public view_calls<communicator<Transport>, transport_memory
   /// Does an in-place all_reduce of each buffer of the group. One operation reduces all buffers.
   /// The groups of all ranks must have the same number of buffers, with the same lengths.
   template <auto Pinned = algorithm::automatic, class... Ranges, class Op = plus>
-    requires(!detail::is_options<Op>)
+    requires(!detail::is_options<Op> && !colls::group<Ranges...>::has_views)
   operation<> all_reduce(const colls::group<Ranges...>& buffers, Op op = {},
                          const options& opts = {}) {
     using element = detail::combined_as<typename colls::group<Ranges...>::element_type, Op>;
@@ -273,6 +252,7 @@ class communicator : public view_calls<communicator<Transport>, transport_memory
         pin_algorithm<collective::all_reduce, Pinned, commutative_for<Op, element>>(opts));
   }
   template <auto Pinned = algorithm::automatic, class... Ranges>
+    requires(!colls::group<Ranges...>::has_views)
   operation<> all_reduce(const colls::group<Ranges...>& buffers, const options& opts) {
     return all_reduce<Pinned>(buffers, plus{}, opts);
   }
@@ -419,8 +399,8 @@ class communicator : public view_calls<communicator<Transport>, transport_memory
 
   /// Gives every rank the `in` of all ranks, in rank order. The lengths may differ, and no rank
   /// needs to know those of the others: the ranks first exchange them, which costs a short
-  /// all_gather. In host memory only.
-  template <auto Pinned = algorithm::automatic, readable_range In>
+  /// all_gather. In host memory only. `in` may be a strided view, on some ranks or on all.
+  template <auto Pinned = algorithm::automatic, detail::block In>
   auto all_gather_v(In&& in, const options& opts = {}) {
     return start_gathering<collective::all_gather, Pinned>(std::forward<In>(in), -1, opts);
   }
@@ -448,7 +428,7 @@ class communicator : public view_calls<communicator<Transport>, transport_memory
   }
   /// Gives the root the `in` of all ranks, in rank order, after an exchange of the lengths. The
   /// other ranks get no values, and offsets that are 0.
-  template <auto Pinned = algorithm::automatic, readable_range In>
+  template <auto Pinned = algorithm::automatic, detail::block In>
   auto gather_v(In&& in, int root, const options& opts = {}) {
     return start_gathering<collective::gather, Pinned>(std::forward<In>(in), root, opts);
   }
@@ -475,22 +455,22 @@ class communicator : public view_calls<communicator<Transport>, transport_memory
   }
 
   /// Gives rank r a vector of the elements of `list[r]` of the root, which passes a range of
-  /// contiguous ranges, one for each rank. The other ranks may pass `none`. The root first tells
-  /// the lengths to all ranks.
+  /// contiguous ranges or strided views, one for each rank. The other ranks may pass `none`. The
+  /// root first tells the lengths to all ranks.
   template <class T, class List>
-    requires(detail::buffer_list<List> || detail::is_none<List>)
+    requires(detail::block_list<List> || detail::is_none<List>)
   operation<std::vector<T>> scatter_v(List&& list, int root, const options& opts = {}) {
     detail::check_result_element<memory_space, T>();
-    std::vector<any_buffer> blocks;
+    std::vector<any_view> blocks;
     if constexpr (!detail::is_none<List>) {
       static_assert(std::is_same_v<detail::list_element_t<List>, T>,
                     "colls: the buffers of the list have another element type");
-      if (rank() == root) blocks = inputs(std::forward<List>(list), opts);
+      if (rank() == root) blocks = blocks_of(std::forward<List>(list), opts);
     }
     return start_unknown<detail::block_call<T>>(
         {collective::scatter, element_id<T>(), sizeof(T), root, std::move(blocks)}, opts);
   }
-  template <detail::buffer_list List>
+  template <detail::block_list List>
   auto scatter_v(List&& list, int root, const options& opts = {}) {
     return scatter_v<detail::list_element_t<List>>(std::forward<List>(list), root, opts);
   }
@@ -519,16 +499,16 @@ class communicator : public view_calls<communicator<Transport>, transport_memory
   }
 
   /// Gives each rank what the others have for it: block i of rank j's result is `list[j]` of rank
-  /// i. `list` is a range of contiguous ranges, one for each rank. Each pair of ranks first
-  /// exchanges the lengths.
-  template <auto Pinned = algorithm::automatic, detail::buffer_list List>
+  /// i. `list` is a range of contiguous ranges or strided views, one for each rank. Each pair of
+  /// ranks first exchanges the lengths.
+  template <auto Pinned = algorithm::automatic, detail::block_list List>
   auto all_to_all_v(List&& list, const options& opts = {}) {
     using element = detail::list_element_t<List>;
     detail::check_result_element<memory_space, element>();
     decltype(auto) pinned = pin_algorithm<collective::all_to_all, Pinned>(opts);
     return start_unknown<detail::gathering_call<element>>(
         {collective::all_to_all, element_id<element>(), sizeof(element), -1,
-         inputs(std::forward<List>(list), opts)},
+         blocks_of(std::forward<List>(list), opts)},
         pinned);
   }
 
@@ -741,6 +721,24 @@ class communicator : public view_calls<communicator<Transport>, transport_memory
     for (auto&& each : list) buffers.push_back(input(each, opts));
     return buffers;
   }
+  /// Returns what a call of unknown lengths reads from this rank.
+  template <class Data>
+  any_view block_of(Data&& data, const options& opts) const {
+    if constexpr (viewable<Data>) {
+      detail::check_lasting_view<Data>();
+      const erased_view erased = view_access<std::remove_cvref_t<Data>>::erase(data);
+      return erased.problem != nullptr ? any_view::unusable(erased.problem) : erased.view;
+    } else {
+      return input(std::forward<Data>(data), opts);
+    }
+  }
+  template <class List>
+  std::vector<any_view> blocks_of(List&& list, const options& opts) const {
+    detail::check_list<List>();
+    std::vector<any_view> blocks;
+    for (auto&& each : list) blocks.push_back(block_of(each, opts));
+    return blocks;
+  }
   template <class Range>
   any_buffer output(Range&& data, const options& opts) const {
     static_assert(detail::is_none<Range> || writable_range<Range>,
@@ -853,9 +851,9 @@ class communicator : public view_calls<communicator<Transport>, transport_memory
     detail::check_result_element<memory_space, element>();
     // After a failed check, char avoids further messages of the compiler.
     using stored = std::conditional_t<std::is_same_v<element, bool>, char, element>;
-    std::vector<any_buffer> blocks;
+    std::vector<any_view> blocks;
     if constexpr (!detail::is_bit_vector<In>) {
-      blocks.push_back(input(std::forward<In>(in), opts));
+      blocks.push_back(block_of(std::forward<In>(in), opts));
     }
     decltype(auto) pinned = pin_algorithm<Coll, Pinned>(opts);
     return start_unknown<detail::gathering_call<stored>>(
@@ -882,6 +880,8 @@ class communicator : public view_calls<communicator<Transport>, transport_memory
 #define COLLS_COMMUNICATOR(where, transport)           \
   where template class colls::communicator<transport>; \
   where template class colls::detail::core<transport>; \
+  COLLS_ALL_REDUCE_GROUP(where, transport, any_buffer) \
+  COLLS_ALL_REDUCE_GROUP(where, transport, any_view)   \
   COLLS_REDUCE_TO_ALL(where, transport, all_reduce)    \
   COLLS_REDUCE_TO_ALL(where, transport, scan)          \
   COLLS_REDUCE_TO_ALL(where, transport, exscan)        \
@@ -891,6 +891,9 @@ class communicator : public view_calls<communicator<Transport>, transport_memory
   COLLS_MOVE_VIEW(where, transport, all_gather)        \
   COLLS_MOVE_VIEW(where, transport, gather)            \
   COLLS_MOVE_VIEW(where, transport, scatter)
+#define COLLS_ALL_REDUCE_GROUP(where, transport, part)                                \
+  where template colls::operation<> colls::detail::core<transport>::all_reduce_group( \
+      const colls::reduction&, std::vector<colls::part>, const colls::options&);
 #define COLLS_REDUCE_TO_ALL(where, transport, coll)                                \
   where template colls::operation<>                                                \
   colls::detail::core<transport>::reduce_to_all<colls::collective::coll>(          \

@@ -80,8 +80,9 @@ class core final : public call_queue {
   template <collective Coll>
   operation<> reduce_to_all(const reduction& op, const any_buffer& in, const any_buffer& out,
                             const options& opts);
-  operation<> all_reduce_group(const reduction& op, std::vector<any_buffer> parts,
-                               const options& opts);
+  /// Starts an all_reduce of several buffers, or of several views.
+  template <class Part>
+  operation<> all_reduce_group(const reduction& op, std::vector<Part> parts, const options& opts);
   operation<> reduce(const reduction& op, const any_buffer& in, const any_buffer& out, int root,
                      const options& opts);
   operation<> reduce_scatter(const reduction& op, const any_buffer& in, const any_buffer& out,

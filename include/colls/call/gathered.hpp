@@ -5,8 +5,7 @@
 // gathered: the results of calls of unknown lengths, in which no rank knows how many elements the
 // others pass. Such a call allocates its result when the ranks have told each other the lengths.
 
-#include <colls/base/element_type.hpp>
-#include <colls/call/arguments.hpp>
+#include <colls/call/buffer_list.hpp>
 #include <colls/call/call.hpp>
 
 #include <span>
@@ -56,7 +55,7 @@ struct unknown_lengths_request {
   std::uint32_t type = 0;
   std::size_t element_size = 1;
   int root = -1;
-  std::vector<any_buffer> blocks;  // of this rank; empty on ranks that pass none
+  std::vector<any_view> blocks;  // of this rank; empty on ranks that pass none
 };
 
 /// A call of unknown lengths, whose result is of type `Value`. A derived class makes the value.
@@ -120,7 +119,7 @@ template <class Range>
 inline constexpr bool is_bit_vector = std::is_same_v<std::remove_cvref_t<Range>, std::vector<bool>>;
 template <class Range>
 struct gathered_element {
-  using type = range_element_t<Range>;
+  using type = element_of<Range>;
 };
 template <class Range>
   requires is_bit_vector<Range>

@@ -10,6 +10,7 @@
 #include <colls/call/choose_algorithm.hpp>
 #include <colls/call/communicator_core.hpp>
 #include <colls/call/frameless_call.hpp>
+#include <colls/call/view_request.hpp>
 #include <colls/selection/calibrate.hpp>
 
 namespace colls::detail {
@@ -128,18 +129,23 @@ inline bool are_disjoint(std::vector<any_buffer> buffers) {
   return true;
 }
 
+/// Makes `check` fail if the call cannot write `part`.
+inline void check_part(checks& check, const any_buffer& part) { check.check_size(part); }
+inline void check_part(checks& check, const any_view& part) { check_writable(check, part); }
+
 template <class Transport>
-operation<> core<Transport>::all_reduce_group(const reduction& op, std::vector<any_buffer> parts,
+template <class Part>
+operation<> core<Transport>::all_reduce_group(const reduction& op, std::vector<Part> parts,
                                               const options& opts) {
   using channel = basic_channel<Transport>;
   std::size_t total = 0;
   offsets sizes;
   sizes.reserve(parts.size());
   checks check(collective::all_reduce);
-  for (const any_buffer& part : parts) {
+  for (const Part& part : parts) {
     total += part.size();
     sizes.push_back(part.size());
-    check.check_size(part);
+    check_part(check, part);
   }
   check.require(check.failed() || are_disjoint(parts), "two buffers of the group overlap");
   const auto make_fingerprint = [&] {

@@ -9,6 +9,7 @@
 #include <colls/call/choose_algorithm.hpp>
 #include <colls/call/communicator_core.hpp>
 #include <colls/call/gathered.hpp>
+#include <colls/call/view_body.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -23,6 +24,10 @@ constexpr std::size_t max_elements(std::size_t element_size) {
 /// The bodies of calls of unknown lengths. A body has two phases, which use the same lanes. This is
 /// possible because messages with equal keys arrive in the order in which they were sent, and every
 /// algorithm that moves data receives all messages that are sent to it.
+///
+/// A rank that passes a strided view says so with the lengths. All ranks then move the data in
+/// pieces, directly between the ranks. An all_gather needs no pieces: it packs a view into this
+/// rank's block of the result.
 template <class Transport>
 class unknown_lengths_body {
  public:
@@ -95,6 +100,35 @@ class unknown_lengths_body {
     }
     return blocks;
   }
+  // The bit of a length that tells that the rank which passes the length has a strided view.
+  static constexpr std::uint64_t strided_mark = std::uint64_t{1} << 63;
+  static std::uint64_t marked_length(const any_view& block, bool is_strided) {
+    return block.size() | (is_strided ? strided_mark : 0);
+  }
+  // Removes the marks from the lengths. Returns whether there was one.
+  static bool remove_marks(length_list& lengths) {
+    bool was_marked = false;
+    for (std::uint64_t& length : lengths) {
+      was_marked |= (length & strided_mark) != 0;
+      length &= ~strided_mark;
+    }
+    return was_marked;
+  }
+  static bool has_strided(const std::vector<any_view>& blocks) {
+    return !std::all_of(blocks.begin(), blocks.end(),
+                        [](const any_view& block) { return block.is_contiguous(); });
+  }
+  // Moves views in pieces. `pairs` has one exchange for each rank that sends or receives anything.
+  task<> move_in_pieces(channel net, std::vector<view_exchange> pairs,
+                        std::size_t element_size) const {
+    const std::size_t most = piece_elements(opts_.segment, element_size);
+    if (has_too_many_pieces(pairs, most)) throw error(errc::invalid_argument, too_short_segments);
+    return view_body<channel>::exchange(net, std::move(pairs), most);
+  }
+  static view_range block_of(const any_buffer& all, const offsets& blocks, std::size_t rank) {
+    return {all, blocks[rank], blocks[rank + 1] - blocks[rank]};
+  }
+
   static any_buffer allocate(resizable_result& result, std::size_t count,
                              std::size_t element_size) {
     return {result.resize(count), count, element_size};
@@ -102,27 +136,41 @@ class unknown_lengths_body {
 
   static task<> gather(channel net, unknown_lengths_body how, unknown_lengths_request call,
                        resizable_result& result) {
-    const any_buffer in = call.blocks.front();
+    const any_view& in = call.blocks.front();
+    const bool goes_to_all = call.operation == collective::all_gather;
     const auto rank = static_cast<std::size_t>(net.rank());
     length_list lengths(static_cast<std::size_t>(net.size()));
-    lengths[rank] = in.size();
+    lengths[rank] = marked_length(in, !goes_to_all && !in.is_contiguous());
     const any_buffer all_lengths = as_buffer(lengths);
     const auto exchange =
         how.template choose_for_lengths<collective::all_gather>(net, lengths.size());
     co_await exchange(net, all_lengths.subspan(rank, 1), all_lengths, one_each(net));
+    const bool in_pieces = remove_marks(lengths);
     offsets blocks = checked_offsets(lengths, call.element_size);
-    const bool goes_to_all = call.operation == collective::all_gather;
     const bool gets_all = goes_to_all || net.rank() == call.root;
     const any_buffer all = gets_all ? allocate(result, blocks.back(), call.element_size)
                                     : any_buffer(nullptr, 0, call.element_size);
     const partition parts = partition::from_offsets(blocks.data(), net.size());
     const std::uint64_t size = blocks.back() * call.element_size;
     if (goes_to_all) {
+      const bool packs = !in.is_contiguous();
+      const any_buffer own = packs ? all.subspan(blocks[rank], in.size()) : in.contiguous();
+      if (packs) pack(in, 0, in.size(), static_cast<std::byte*>(own.data()));
       const auto algorithm = how.template choose<collective::all_gather>(net, size);
-      co_await algorithm(net, in, all, parts);
+      co_await algorithm(net, own, all, parts);
+    } else if (in_pieces) {
+      std::vector<view_exchange> pairs;
+      for (int peer = 0; peer < net.size(); ++peer) {
+        const bool receives = gets_all;
+        const bool sends = peer == call.root;
+        if (!sends && !receives) continue;
+        pairs.push_back({peer, sends, view_range(in), receives,
+                         block_of(all, blocks, static_cast<std::size_t>(peer))});
+      }
+      co_await how.move_in_pieces(net, std::move(pairs), call.element_size);
     } else {
       const auto algorithm = how.template choose<collective::gather>(net, size);
-      co_await algorithm(net, in, all, parts, call.root);
+      co_await algorithm(net, in.contiguous(), all, parts, call.root);
     }
     if (!gets_all) std::fill(blocks.begin(), blocks.end(), std::size_t{0});
     result.offsets = std::move(blocks);
@@ -136,7 +184,7 @@ class unknown_lengths_body {
     co_await tell(net, as_buffer(lengths), call.root);
     const std::size_t count = checked_offsets(lengths, call.element_size).back();
     const any_buffer data =
-        is_root ? call.blocks.front() : allocate(result, count, call.element_size);
+        is_root ? call.blocks.front().contiguous() : allocate(result, count, call.element_size);
     const auto algorithm =
         how.template choose<collective::broadcast>(net, count * call.element_size);
     co_await algorithm(net, data, call.root);
@@ -146,11 +194,28 @@ class unknown_lengths_body {
                         resizable_result& result) {
     const auto rank = static_cast<std::size_t>(net.rank());
     length_list lengths(static_cast<std::size_t>(net.size()));
-    for (std::size_t i = 0; i < call.blocks.size(); ++i) lengths[i] = call.blocks[i].size();
+    const bool is_strided = has_strided(call.blocks);
+    for (std::size_t i = 0; i < call.blocks.size(); ++i) {
+      lengths[i] = marked_length(call.blocks[i], is_strided);
+    }
     const auto tell = how.template choose_for_lengths<collective::broadcast>(net, lengths.size());
     co_await tell(net, as_buffer(lengths), call.root);
+    const bool in_pieces = remove_marks(lengths);
     const offsets blocks = checked_offsets(lengths, call.element_size);
     const any_buffer own = allocate(result, blocks[rank + 1] - blocks[rank], call.element_size);
+    if (in_pieces) {
+      std::vector<view_exchange> pairs;
+      for (int peer = 0; peer < net.size(); ++peer) {
+        const bool receives = peer == call.root;
+        const bool sends = net.rank() == call.root;
+        if (!sends && !receives) continue;
+        const auto block = static_cast<std::size_t>(peer);
+        pairs.push_back({peer, sends, sends ? view_range(call.blocks[block]) : view_range(),
+                         receives, receives ? view_range(own) : view_range()});
+      }
+      co_await how.move_in_pieces(net, std::move(pairs), call.element_size);
+      co_return;
+    }
     const bool packs = !are_adjacent(call.blocks);
     const auto memory = net.scratch_bytes(packs ? blocks.back() * call.element_size : 0);
     const any_buffer all = packs ? packed(call, memory.data()) : spanned(call);
@@ -164,12 +229,29 @@ class unknown_lengths_body {
                            resizable_result& result) {
     length_list sent(call.blocks.size());
     length_list arriving(call.blocks.size());
-    for (std::size_t i = 0; i < sent.size(); ++i) sent[i] = call.blocks[i].size();
+    const bool is_strided = has_strided(call.blocks);
+    for (std::size_t i = 0; i < sent.size(); ++i) {
+      sent[i] = marked_length(call.blocks[i], is_strided);
+    }
     const auto tell = how.template choose_for_lengths<collective::all_to_all>(net, sent.size());
     co_await tell(net, as_buffer(sent), one_each(net), as_buffer(arriving), one_each(net));
+    // This rank marks what it sends to itself, too, so all ranks find a mark or none does.
+    const bool in_pieces = remove_marks(arriving);
+    remove_marks(sent);
     const offsets sends = checked_offsets(sent, call.element_size);
     offsets receives = checked_offsets(arriving, call.element_size);
     const any_buffer out = allocate(result, receives.back(), call.element_size);
+    if (in_pieces) {
+      std::vector<view_exchange> pairs;
+      for (int peer = 0; peer < net.size(); ++peer) {
+        const auto block = static_cast<std::size_t>(peer);
+        pairs.push_back(
+            {peer, true, view_range(call.blocks[block]), true, block_of(out, receives, block)});
+      }
+      result.offsets = std::move(receives);
+      co_await how.move_in_pieces(net, std::move(pairs), call.element_size);
+      co_return;
+    }
     const bool packs = !are_adjacent(call.blocks);
     const auto memory = net.scratch_bytes(packs ? sends.back() * call.element_size : 0);
     const any_buffer in = packs ? packed(call, memory.data()) : spanned(call);
@@ -185,10 +267,10 @@ class unknown_lengths_body {
   // ---- a list of blocks as one buffer, which algorithms take
 
   // Returns whether the blocks lie one behind the other in memory.
-  static bool are_adjacent(const std::vector<any_buffer>& blocks) {
+  static bool are_adjacent(const std::vector<any_view>& blocks) {
     const std::byte* end = nullptr;
-    for (const any_buffer& block : blocks) {
-      const const_bytes part = bytes(block);
+    for (const any_view& block : blocks) {
+      const const_bytes part = bytes(block.contiguous());
       if (part.size == 0) continue;
       if (end != nullptr && part.data != end) return false;
       end = part.data + part.size;
@@ -199,8 +281,8 @@ class unknown_lengths_body {
   static any_buffer spanned(const unknown_lengths_request& call) {
     void* first = nullptr;
     std::size_t count = 0;
-    for (const any_buffer& block : call.blocks) {
-      if (count == 0) first = block.data();
+    for (const any_view& block : call.blocks) {
+      if (count == 0) first = block.contiguous().data();
       count += block.size();
     }
     return {first, count, call.element_size};
@@ -209,8 +291,8 @@ class unknown_lengths_body {
   static any_buffer packed(const unknown_lengths_request& call, std::byte* memory) {
     std::byte* position = memory;
     std::size_t count = 0;
-    for (const any_buffer& block : call.blocks) {
-      const const_bytes part = bytes(block);
+    for (const any_view& block : call.blocks) {
+      const const_bytes part = bytes(block.contiguous());
       if (part.size != 0) std::memcpy(position, part.data, part.size);
       position += part.size;
       count += block.size();
@@ -239,9 +321,12 @@ fingerprint core<Transport>::check_unknown_lengths(const unknown_lengths_request
   check.require(!has_list || call.blocks.size() == static_cast<std::size_t>(state().size()),
                 "the list has %zu blocks for %d ranks", call.blocks.size(), state().size());
   std::vector<std::size_t> lengths;
-  for (const any_buffer& block : call.blocks) {
-    check.check_size(block);
+  for (const any_view& block : call.blocks) {
+    check_readable(check, block);
     lengths.push_back(block.size());
+    check.require(coll == collective::all_gather || block.is_contiguous() ||
+                      opts.algorithm == algorithm::automatic,
+                  "views move directly between the ranks, so there is no algorithm to choose");
   }
   check.require(offsets_of(lengths).back() <= max_elements(call.element_size),
                 "the blocks of the list have more elements than memory can hold");

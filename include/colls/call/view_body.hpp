@@ -31,6 +31,14 @@ inline int pieces_of(std::size_t count, std::size_t most) {
   return static_cast<int>(std::min<std::size_t>(pieces, INT_MAX));
 }
 
+inline bool has_too_many_pieces(const std::vector<view_exchange>& pairs, std::size_t most) {
+  return std::any_of(pairs.begin(), pairs.end(), [&](const view_exchange& pair) {
+    return std::max(pair.out.count, pair.in.count) / most >= INT_MAX;
+  });
+}
+inline constexpr char too_short_segments[] =
+    "the segments are too short: there are more than 2147483647";
+
 template <channel Channel>
 struct view_body {
   using offsets = std::vector<std::size_t>;

@@ -213,10 +213,9 @@ template <class Transport>
 operation<> core<Transport>::exchange_views(const fingerprint& agreed,
                                             std::vector<view_exchange> pairs, const options& opts) {
   const std::size_t most = piece_elements(opts.segment, agreed.element_size);
-  for (const view_exchange& pair : pairs) {
-    if (std::max(pair.out.count, pair.in.count) / most < INT_MAX) continue;
+  if (has_too_many_pieces(pairs, most)) {
     checks check(agreed.operation);
-    check.require(false, "the segments are too short: there are more than %d", INT_MAX);
+    check.require(false, "%s", too_short_segments);
     return refuse(make(agreed.operation), check.reason());
   }
   return begin<call<void>>(cached_call(agreed), opts, 0, [&](call<void>& new_call) {

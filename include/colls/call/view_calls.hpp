@@ -2,143 +2,24 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// view_calls: the calls of a communicator on strided views, and on what converts to a strided view,
-// such as tensors.
+// view_calls: the calls of a communicator on strided views and tensors.
 
-#include <colls/base/element_type.hpp>
 #include <colls/base/options.hpp>
-#include <colls/base/strided_view.hpp>
-#include <colls/call/arguments.hpp>
+#include <colls/call/buffer_list.hpp>
 #include <colls/call/call.hpp>
 #include <colls/call/make_reduction.hpp>
+#include <colls/call/view_access.hpp>
 
-#include <type_traits>
+#include <tuple>
+#include <vector>
 
 namespace colls {
 
-/// A strided view or a tensor without its element type, as `view_access` returns it.
-struct erased_view {
-  any_view view;
-  std::uint32_t type = 0;         // the id of the element type
-  const char* problem = nullptr;  // why no call can use the data, or null
-};
-
-/// How calls access arguments of type `View` as strided views. A header that supports the tensors
-/// of a library specialises this template. A specialisation has the static member functions
-/// `erase(view)`, which returns an `erased_view`, and `with_element(view, f)`, which returns the
-/// result of `f(std::type_identity<T>())` for the element type `T`. If a temporary of the type may
-/// own its elements, it has the constant `owns`, which is true.
-template <class View>
-struct view_access;
-template <class T>
-struct view_access<strided_view<T>> {
-  using element = std::remove_const_t<T>;
-  static_assert(
-      supported_type<element>,
-      "colls: elements must be arithmetic, float16, bfloat16, std::complex or a trivially "
-      "copyable struct that is no pointer, range or span");
-  static constexpr bool is_const = std::is_const_v<T>;
-
-  static erased_view erase(const strided_view<T>& view) {
-    return {view.erased(), type_id<element>(), nullptr};
-  }
-  template <class Function>
-  static auto with_element(const strided_view<T>&, const Function& function) {
-    return function(std::type_identity<element>());
-  }
-};
-
-/// Satisfied by a type that calls access as a strided view.
-template <class View>
-concept viewable = requires { sizeof(view_access<std::remove_cvref_t<View>>); };
-
 namespace detail {
 
-template <class Data>
-concept data_argument = viewable<Data> || readable_range<Data>;
-template <class Data>
-concept optional_argument = data_argument<Data> || is_none<Data>;
-/// Satisfied by the arguments of a call of which one is viewable. The others may be contiguous.
-template <class... Data>
-concept view_arguments = (viewable<Data> || ...) && (optional_argument<Data> && ...);
 template <class Op>
 concept view_operation =
     !std::is_same_v<std::remove_cvref_t<Op>, options> && !viewable<Op> && !is_buffer_as_value<Op>;
-
-template <class Data>
-constexpr bool is_const_view() {
-  if constexpr (requires { view_access<std::remove_cvref_t<Data>>::is_const; }) {
-    return view_access<std::remove_cvref_t<Data>>::is_const;
-  } else {
-    return false;
-  }
-}
-
-template <class Data>
-constexpr bool view_owns() {
-  return requires { requires view_access<std::remove_cvref_t<Data>>::owns; };
-}
-
-/// The element type of an argument, or void if it is known at run time alone.
-template <class Data>
-constexpr auto element_of() {
-  using data = std::remove_cvref_t<Data>;
-  if constexpr (viewable<Data>) {
-    if constexpr (requires { typename data::element_type; }) {
-      return std::type_identity<std::remove_const_t<typename data::element_type>>();
-    } else {
-      return std::type_identity<void>();
-    }
-  } else if constexpr (is_none<Data>) {
-    return std::type_identity<void>();
-  } else {
-    return std::type_identity<range_element_t<Data>>();
-  }
-}
-template <class In, class Out>
-constexpr void check_same_element() {
-  using in = typename decltype(element_of<In>())::type;
-  using out = typename decltype(element_of<Out>())::type;
-  static_assert(std::is_void_v<in> || std::is_void_v<out> || std::is_same_v<in, out>,
-                "colls: both buffers must have the same element type");
-}
-
-template <class Data>
-constexpr void check_lasting_view() {
-  static_assert(std::is_lvalue_reference_v<Data&&> || !view_owns<Data>(),
-                "colls: the data is a temporary that may be destroyed before the operation ends: "
-                "give it a name");
-}
-
-/// Returns `data`, which a call writes.
-template <class Data>
-Data&& written(Data&& data) {
-  static_assert(!is_const_view<Data>(),
-                "colls: the elements of this view are const, and the call writes them");
-  if constexpr (readable_range<Data> && !viewable<Data>) {
-    static_assert(writable_range<Data>, "colls: this buffer is const, and the call writes it");
-  }
-  return std::forward<Data>(data);
-}
-/// Returns the argument `data` of a call on the communicator `owner` without its element type. If
-/// the call cannot use it, makes `check` fail.
-template <class Memory, class Data>
-erased_view erase_argument(checks& check, const void* owner, Data&& data) {
-  static_assert(
-      std::is_same_v<Memory, host_memory>,
-      "colls: strided views are in host memory, and this communicator moves device memory");
-  erased_view result;
-  if constexpr (viewable<Data>) {
-    check_lasting_view<Data>();
-    result = view_access<std::remove_cvref_t<Data>>::erase(data);
-  } else if constexpr (!is_none<Data>) {
-    const any_buffer buffer = to_usable_buffer<host_memory>(owner, std::forward<Data>(data));
-    check.check_size(buffer);
-    if (!check.failed()) result = {buffer, type_id<range_element_t<Data>>(), nullptr};
-  }
-  if (result.problem != nullptr) check.require(false, "%s", result.problem);
-  return result;
-}
 
 }  // namespace detail
 
@@ -174,6 +55,45 @@ class view_calls {
     requires detail::view_arguments<In, Out>
   operation<> all_reduce(In&& in, Out&& out, const options& opts) {
     return all_reduce(std::forward<In>(in), std::forward<Out>(out), plus{}, opts);
+  }
+
+  /// Reduces each part of a group of which at least one is a view.
+  template <class... Ranges, detail::view_operation Op = plus>
+    requires(colls::group<Ranges...>::has_views)
+  operation<> all_reduce(const colls::group<Ranges...>& parts, Op op = {},
+                         const options& opts = {}) {
+    return std::apply(
+        [&](const auto&... part) {
+          detail::checks check(collective::all_reduce);
+          const std::vector<erased_view> erased{this->erase(check, part)...};
+          return reduce_group(check, erased, detail::first_view(part...), op, opts);
+        },
+        parts.ranges);
+  }
+  template <class... Ranges>
+    requires(colls::group<Ranges...>::has_views)
+  operation<> all_reduce(const colls::group<Ranges...>& parts, const options& opts) {
+    return all_reduce(parts, plus{}, opts);
+  }
+  /// Does the same for a list of views or tensors, such as a std::vector of them.
+  template <detail::view_list List, detail::view_operation Op = plus>
+  operation<> all_reduce(List&& list, Op op = {}, const options& opts = {}) {
+    using listed = detail::listed_buffer<List>;
+    static_assert(!detail::is_const_view<listed>(),
+                  "colls: the call writes the buffers of a list, and they are const");
+    detail::check_list<List>();
+    detail::checks check(collective::all_reduce);
+    std::vector<erased_view> erased;
+    const std::remove_cvref_t<listed>* first = nullptr;
+    for (const auto& each : list) {
+      if (erased.empty()) first = &each;
+      erased.push_back(erase(check, each));
+    }
+    return reduce_group(check, erased, first, op, opts);
+  }
+  template <detail::view_list List>
+  operation<> all_reduce(List&& list, const options& opts) {
+    return all_reduce(std::forward<List>(list), plus{}, opts);
   }
 
   template <viewable Data, detail::view_operation Op = plus>
@@ -343,6 +263,32 @@ class view_calls {
                     "both buffers must have the same element type");
     }
     return result;
+  }
+
+  /// Starts an all_reduce of several parts, of which `first` is the first view, or null if there is
+  /// no part.
+  template <class View, class Op>
+  operation<> reduce_group(detail::checks& check, const std::vector<erased_view>& erased,
+                           const View* first, const Op& op, const options& opts) {
+    constexpr collective coll = collective::all_reduce;
+    std::vector<any_view> parts;
+    for (const erased_view& each : erased) {
+      check.require(each.type == erased.front().type,
+                    "the buffers of a group must have the same element type");
+      parts.push_back(each.view);
+    }
+    const auto start = [&](const reduction& erased_op) {
+      return core().all_reduce_group(erased_op, std::move(parts), opts);
+    };
+    if constexpr (!std::is_void_v<detail::element_of<View>>) {
+      if (check.failed()) return refuse(check, coll);
+      using element = detail::combined_as<detail::element_of<View>, Op>;
+      return start(detail::make_host_reduction<element>(op, opts));
+    } else {
+      check.require(first != nullptr, "a list without tensors has no element type");
+      if (check.failed()) return refuse(check, coll);
+      return with_reduction(coll, *first, op, opts, start);
+    }
   }
 
   /// Returns `start(op)`, where `op` is the reduction of the elements of `data` by `op`. If the

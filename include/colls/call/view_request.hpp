@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <vector>
 
 namespace colls::detail {
 
@@ -64,6 +65,19 @@ inline void check_overlap(checks& check, const any_view& in, const any_view& out
   const bool is_same = in.size() <= out.size() - first && in.address(0) == out.address(first) &&
                        in.address(in.size() - 1) == out.address(first + in.size() - 1);
   check.require(is_same, "in and out overlap in part");
+}
+
+/// Returns whether no two of the views share elements.
+inline bool are_disjoint(std::vector<any_view> views) {
+  std::erase_if(views, [](const any_view& each) { return each.size() == 0; });
+  std::sort(views.begin(), views.end(),
+            [](const any_view& a, const any_view& b) { return a.first_byte() < b.first_byte(); });
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    for (std::size_t k = i + 1; k < views.size() && views[i].may_overlap(views[k]); ++k) {
+      if (views[i].shares_elements(views[k])) return false;
+    }
+  }
+  return true;
 }
 
 /// Returns the fingerprint of a call that moves views. Views move in pieces, so it differs from the
