@@ -6,7 +6,7 @@
 
 #include <vector>
 
-// agree on ranks of one thread.
+// agree and shrink on ranks of one thread.
 
 namespace {
 
@@ -46,6 +46,30 @@ TEST_CASE("a step counts if all ranks that are left have done it") {
       if (all.value == 1) ++done;
     }
     CHECK(done == 2);
+  });
+}
+
+TEST_CASE("the ranks that are left go on with their work") {
+  colls::inproc::run(3, [](colls::inproc::communicator& world) -> colls::task<> {
+    std::vector<int> data(4, 1);
+    if (world.rank() == 1) {
+      world = {};
+      co_return;
+    }
+    bool is_lost = false;
+    try {
+      co_await world.all_reduce(data);
+    } catch (const colls::error&) {
+      is_lost = true;
+    }
+    if (is_lost) {
+      colls::inproc::communicator left = co_await world.shrink();
+      world = std::move(left);
+      co_await world.all_reduce(data);
+    }
+    CHECK(is_lost);
+    CHECK(world.size() == 2);
+    CHECK(world.previous_rank(1) == 2);
   });
 }
 
@@ -172,11 +196,176 @@ TEST_CASE("parts of a world agree on their own") {
   }
 }
 
+// ---- shrink
+
+using communicator = colls::inproc::communicator;
+
+/// Calls shrink on each of these communicators, and returns the results.
+std::vector<communicator> shrink(communicators& all, std::vector<communicator*> members,
+                                 const colls::recovery_options& opts = {}) {
+  std::vector<colls::operation<communicator>> calls;
+  for (communicator* each : members) calls.push_back(each->shrink(opts));
+  std::vector<communicator> left;
+  for (auto& each : calls) left.push_back(all.wait(each));
+  return left;
+}
+std::vector<communicator*> pointers(std::vector<communicator>& all) {
+  std::vector<communicator*> result;
+  for (communicator& each : all) result.push_back(&each);
+  return result;
+}
+/// Checks that the sum over all these ranks is right.
+void check_sum(communicators& all, std::vector<communicator>& ranks) {
+  std::vector<std::vector<int>> data(ranks.size(), std::vector<int>(100));
+  std::vector<colls::operation<>> calls;
+  int sum = 0;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    data[i].assign(100, 1 << i);
+    sum += 1 << i;
+    calls.push_back(ranks[i].all_reduce(data[i]));
+  }
+  for (auto& each : calls) all.wait(each);
+  for (const std::vector<int>& each : data) CHECK(each == std::vector<int>(100, sum));
+}
+
+TEST_CASE("what is left of a world works, and is shrunk again") {
+  for (int size = 2; size <= 6; ++size) {
+    CAPTURE(size);
+    communicators all(size);
+    {
+      const communicator gone = std::move(all[1]);
+    }
+    std::vector<communicator*> members;
+    for (int rank = 0; rank < size; ++rank) {
+      if (rank != 1) members.push_back(&all[rank]);
+    }
+    std::vector<communicator> left = shrink(all, members);
+    for (std::size_t i = 0; i < left.size(); ++i) {
+      CHECK(left[i].size() == size - 1);
+      CHECK(left[i].rank() == static_cast<int>(i));
+      CHECK(left[i].previous_rank(0) == 0);
+      for (int rank = 1; rank < size - 1; ++rank) CHECK(left[i].previous_rank(rank) == rank + 1);
+      CHECK(left[i].previous_rank(-1) == -1);
+      CHECK(left[i].previous_rank(size - 1) == -1);
+    }
+    check_sum(all, left);
+    left.pop_back();
+    std::vector<communicator> rest = shrink(all, pointers(left));
+    if (rest.empty()) continue;
+    CHECK(rest[0].size() == size - 2);
+    CHECK(rest[0].previous_rank(0) == 0);
+    check_sum(all, rest);
+  }
+}
+
+TEST_CASE("a communicator without a loss shrinks to the same ranks, and has then failed") {
+  communicators all(3);
+  std::vector<int> data(8);
+  auto waiting = all[0].recv(data, 1);
+  auto half = all[2].all_reduce(data);
+  CHECK(all[1].previous_rank(2) == 2);
+  std::vector<communicator> left = shrink(all, {&all[0], &all[1], &all[2]});
+  CHECK(waiting.done());
+  CHECK(half.done());
+  CHECK(failure_of(all, waiting).code == errc::revoked);
+  CHECK(failure_of(all, half).code == errc::revoked);
+  for (const communicator& each : left) CHECK(each.size() == 3);
+  check_sum(all, left);
+  auto refused = all[1].barrier();
+  CHECK(failure_of(all, refused).code == errc::revoked);
+  std::vector<communicator> again = shrink(all, {&all[0], &all[1], &all[2]});
+  check_sum(all, again);
+  check_sum(all, left);
+}
+
+TEST_CASE("a shrink that meets an agree is a mismatch on all ranks, and may be repeated") {
+  communicators all(3);
+  auto first = all[0].shrink();
+  auto second = all[1].agree(1);
+  auto third = all[2].shrink();
+  for (auto* const each : {&first, &third}) CHECK(failure_of(all, *each).code == errc::mismatch);
+  CHECK(failure_of(all, second).code == errc::mismatch);
+  all.check_good();
+  std::vector<communicator> left = shrink(all, {&all[0], &all[1], &all[2]});
+  check_sum(all, left);
+}
+
+TEST_CASE("one rank alone does not shrink a communicator of others") {
+  communicators all(3);
+  auto early = all[1].shrink({.timeout = after_ms(300)});
+  const colls::failure why = failure_of(all, early);
+  CHECK(why.code == errc::timeout);
+  CHECK(why.culprit == 0);
+  all.check_good();
+  // Its first call stands: the others join the same agreement.
+  {
+    auto dropped = all[0].shrink();
+  }
+  std::vector<communicator> left = shrink(all, {&all[0], &all[1], &all[2]});
+  check_sum(all, left);
+}
+
+TEST_CASE("two calls of shrink at once make two communicators") {
+  communicators all(3);
+  std::vector<colls::operation<communicator>> calls;
+  for (int round = 0; round < 2; ++round) {
+    for (int rank = 0; rank < 3; ++rank) calls.push_back(all[rank].shrink());
+  }
+  std::vector<communicator> first, second;
+  for (std::size_t i = 0; i < 6; ++i) (i < 3 ? first : second).push_back(all.wait(calls[i]));
+  check_sum(all, first);
+  check_sum(all, second);
+}
+
+TEST_CASE("a shrink that is dropped after its agreement is an error of what the others made") {
+  communicators all(3);
+  std::vector<communicator> left;
+  {
+    auto first = all[0].shrink();
+    auto second = all[1].shrink();
+    auto dropped = all[2].shrink();
+    // Rank 2 agrees, and does not make its communicator.
+    while (!first.done()) all.world().poll();
+    left.push_back(all.wait(first));
+    left.push_back(all.wait(second));
+    if (dropped.done()) return;  // nothing is left to drop
+  }
+  auto sum = left[0].barrier();
+  CHECK(failure_of(all, sum).code == errc::cancelled);
+}
+
+TEST_CASE("parts of a world are shrunk by their own ranks") {
+  communicators all(5);
+  std::vector<colls::operation<communicator>> splits;
+  for (int rank = 0; rank < 5; ++rank) splits.push_back(all[rank].split(rank % 2));
+  std::vector<communicator> parts;
+  for (auto& each : splits) parts.push_back(all.wait(each));
+  {
+    const communicator gone = std::move(parts[2]);
+  }
+  std::vector<communicator> even = shrink(all, {&parts[0], &parts[4]});
+  check_sum(all, even);
+  std::vector<communicator> odd;
+  odd.push_back(std::move(parts[1]));
+  odd.push_back(std::move(parts[3]));
+  check_sum(all, odd);
+  all.check_good();  // no rank has left the world
+}
+
+TEST_CASE("buffers that are registered with the old communicator are refused on the new one") {
+  communicators all(2);
+  auto memory = all[0].allocate<int>(100);
+  auto registered = all[0].register_buffer(memory);
+  std::vector<communicator> left = shrink(all, {&all[0], &all[1]});
+  auto refused = left[0].all_reduce(registered);
+  CHECK(failure_of(all, refused).code == errc::invalid_argument);
+}
+
 TEST_CASE("a call with wrong options is refused") {
   communicators all(2);
   auto no_quorum = all[0].agree(1, {.quorum = static_cast<colls::quorum>(7)});
   CHECK(failure_of(all, no_quorum).code == errc::invalid_argument);
-  auto no_time = all[0].agree(1, {.timeout = after_ms(-1)});
+  auto no_time = all[0].shrink({.timeout = after_ms(-1)});
   CHECK(failure_of(all, no_time).code == errc::invalid_argument);
   all.check_good();
 }

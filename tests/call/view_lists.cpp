@@ -144,6 +144,8 @@ TEST_CASE("lists and groups of views that no call can use are refused") {
   refused(comm.all_reduce(list(odd, shifted, even)), "two buffers of the group overlap");
   refused(comm.all_reduce(list(even, even)), "two buffers of the group overlap");
   refused(comm.all_reduce(group{even, odd, shifted}), "two buffers of the group overlap");
+  refused(comm.all_reduce(list(even, even.slice(0, 3, 1))), "two buffers of the group overlap");
+  refused(comm.all_reduce(group{data, even}), "two buffers of the group overlap");
   refused(comm.all_reduce(list(overlapping)), "share memory");
   refused(comm.all_reduce(group{overlapping}), "share memory");
   refused(comm.all_reduce(list(even, nothing)), "no memory");

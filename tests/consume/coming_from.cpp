@@ -272,6 +272,9 @@ colls::task<> rank_main(colls::world& world) {
   co_await communicators(world);
   co_await objects(world);
   co_await grids(world);
+  auto left = co_await world.shrink();
+  require(left.size() == world.size() && left.previous_rank(1) == 1, "shrink");
+  co_await left.barrier();
 }
 
 int join_by_config() {

@@ -139,4 +139,29 @@ TEST_CASE("a stopped rank is late, not lost: the agreement times out and names i
   for (const int rank : {0, 2}) CHECK(all.hear(rank) == "value 1");
 }
 
+TEST_CASE("ranks do not wait for one that has its result and computes") {
+  const int size = 4;
+  const auto live = [](colls::world& world, const line& test) -> task<> {
+    co_await world.agree(1);  // opens the connections
+    test.say("works");
+    // Each rank in turn calls last, and polls no more when it has the result.
+    for (int last = 0; last < world.size(); ++last) {
+      if (world.rank() == last) ::usleep(200'000);
+      const double called_at = now();
+      co_await world.agree(1);
+      const double waited = now() - called_at;
+      if (world.rank() == last) ::usleep(1'500'000);
+      test.say(waited < 1 ? "soon" : "late");
+      co_await world.barrier();
+    }
+    test.hear();
+  };
+  for (const char* const transport : {"hybrid", "tcp"}) {
+    CAPTURE(std::string(transport));
+    job all(size, live, over(transport));
+    REQUIRE(all.all_say("works"));
+    for (int last = 0; last < size; ++last) CHECK(all.all_say("soon"));
+  }
+}
+
 }  // namespace

@@ -269,6 +269,7 @@ struct one_rendezvous final : interprocess::connection_owner,
   tag_matcher& matching() override { return matcher; }
   void opened(interprocess::connection&) override {}
   void unreachable(interprocess::connection&, const failure&) override {}
+  bool is_excluded(int) override { return false; }
   bool is_needed(interprocess::connection&) override { return false; }
   task<bool> has_left(int) override { co_return false; }
   void loss_examined(interprocess::connection&, bool) override {}

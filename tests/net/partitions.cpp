@@ -58,6 +58,12 @@ class two_hosts {
                  "}; add rule inet f i ip saddr " +
                  address(1 - host) + " drop'") == 0;
   }
+  /// Ends what `deafen` has begun.
+  void heal() const {
+    for (const std::string& name : names_) {
+      shell("ip netns exec " + name + " nft 'delete table inet f'");
+    }
+  }
 
  private:
   std::string names_[2];
@@ -106,6 +112,55 @@ task<> idle(colls::world& world, const line& test) {
   }
   test.say("ready");
   co_await world.recv(data, peer, 2);
+}
+
+/// Works until the other host is cut off, goes on with what is left, and calls again after the cut.
+task<> survive(colls::world& world, const line& test) {
+  std::vector<int> data(30'000);
+  bool is_cut = false;
+  for (int round = 0; !is_cut; ++round) {
+    try {
+      co_await world.all_reduce(data);
+    } catch (const colls::error&) {
+      is_cut = true;
+    }
+    if (round == 20) test.say("ready");
+  }
+  const auto shrink = [&]() -> task<> {
+    try {
+      colls::world left = co_await world.shrink();
+      world = std::move(left);
+      test.say("left " + std::to_string(world.size()));
+    } catch (const colls::error& thrown) {
+      test.say(thrown.code().message());
+    }
+  };
+  auto first = shrink();
+  co_await first;
+  if (world.rank() == 2) {
+    test.hear();  // the cut is over
+    auto second = shrink();
+    co_await second;
+    auto refused = world.barrier();
+    try {
+      co_await refused;
+    } catch (const colls::error& thrown) {
+      test.say("then " + thrown.code().message());
+    }
+  } else {
+    // Rank 2 cannot disturb what is left.
+    data.assign(data.size(), world.rank());
+    for (int is_asked_to_end = 0; is_asked_to_end == 0;) {
+      co_await world.all_reduce(data, colls::maximum{});
+      is_asked_to_end = test.told() ? 1 : 0;
+      co_await world.all_reduce(std::span(&is_asked_to_end, 1), colls::maximum{});
+    }
+    test.say(data == std::vector<int>(data.size(), 1) ? "right" : "wrong");
+    auto closing = world.close();
+    co_await closing;
+    test.say("closed");
+  }
+  test.hear();
 }
 
 struct partition {
@@ -187,4 +242,57 @@ TEST_CASE("hosts that are cut off from each other find out within 17 s, and name
     }
   }
   MESSAGE("the last rank detected it after ", slowest, " s");
+}
+
+TEST_CASE(
+    "after a cut the larger part goes on, and the smaller one is excluded when the cut ends") {
+  if (::geteuid() != 0 || shell("command -v nft && command -v ip") != 0) {
+    MESSAGE("skipped: partitions need root, ip and nft");
+    return;
+  }
+  // In the second world, rank 2 is stopped from before the cut until after the shrink.
+  const two_hosts hosts[2] = {two_hosts(90), two_hosts(91)};
+  std::unique_ptr<job> worlds[2];
+  for (int i = 0; i < 2; ++i) {
+    if (!hosts[i].is_up()) {
+      MESSAGE("skipped: no network namespaces here");
+      return;
+    }
+    colls::config cfg;
+    cfg.secret = "a shared secret";
+    cfg.join_timeout = 60s;
+    const auto prepare = [&host = hosts[i]](colls::config& rank_cfg) {
+      if (!host.enter(host_of(rank_cfg.rank))) ::_exit(4);
+      rank_cfg.address = "tcp://" + two_hosts::address(0) + ":29500";
+      rank_cfg.store_fd = -1;
+    };
+    worlds[i] = std::make_unique<job>(3, &survive, cfg, prepare);
+  }
+  for (const auto& each : worlds) REQUIRE(each->all_say("ready", 60));
+  worlds[1]->stop(2);
+  for (const two_hosts& each : hosts) {
+    REQUIRE(each.deafen(0));
+    REQUIRE(each.deafen(1));
+  }
+  for (const auto& each : worlds) {
+    for (const int rank : {0, 1}) CHECK(each->hear(rank, 40) == "left 2");
+  }
+  CHECK(worlds[0]->hear(2, 40) == "no_quorum");
+  for (const two_hosts& each : hosts) each.heal();
+  worlds[1]->go_on(2);
+  // The stopped rank has missed the whole cut.
+  const std::string woken = worlds[1]->hear(2, 40);
+  CAPTURE(woken);
+  CHECK((woken == "no_quorum" || woken == "excluded"));
+  for (const auto& each : worlds) {
+    each->tell(2);
+    CHECK(each->hear(2, 40) == "excluded");
+    CHECK(each->hear(2, 40) == "then excluded");
+    // What is left closes without the excluded rank, which lives.
+    const double told_at = now();
+    each->tell(0);
+    for (const int rank : {0, 1}) CHECK(each->hear(rank, 40) == "right");
+    for (const int rank : {0, 1}) CHECK(each->hear(rank, 40) == "closed");
+    CHECK(now() - told_at < 5);
+  }
 }

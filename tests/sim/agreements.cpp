@@ -5,118 +5,38 @@
 //
 // COLLS_TEST_FULL=1 runs more seeds, COLLS_SIM_SEEDS=N runs N.
 
-#include <colls/simulated.hpp>
+#include "fault_trial.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cstdlib>
-#include <memory>
-#include <random>
 #include <set>
 #include <string>
-#include <vector>
 
 namespace {
 
 using colls::agreement;
 using colls::errc;
-using colls::simulated::communicator;
-using colls::simulated::fault;
-using colls::simulated::fault_plan;
-
 constexpr int calls = 2;  // of each rank
-
-bool is_full() { return std::getenv("COLLS_TEST_FULL") != nullptr; }
 
 std::uint64_t value_of(int rank, int call) { return ~(std::uint64_t{1} << (8 * call + rank)); }
 
-/// Ranks that make two agreements, one after the other.
-class trial final : colls::simulated_world::fault_handler {
- public:
-  struct rank_outcome {
-    std::vector<agreement> agreements;
-    errc failed{};  // of the call that ended with an error
-    int culprit = -1;
-    bool has_ended = false;
-    bool was_killed = false;
-    int good_before_kill = 0;
-  };
-
-  trial(int size, const colls::simulated_world::settings& config) : world_(size, config) {
-    world_.set_fault_handler(static_cast<fault_handler&>(*this));
-    for (int rank = 0; rank < size; ++rank) {
-      members_.push_back(std::make_unique<member>());
-      members_.back()->comm = colls::simulated::join(world_, rank);
-    }
-    for (int rank = 0; rank < size; ++rank) {
-      member& one = *members_[index(rank)];
-      one.done.bind([](colls::completion&) noexcept {},
-                    colls::completion(nullptr, &world_[rank].queue()));
-      one.program = live(one, rank);
-      (void)one.program.start(one.done);
-    }
-    hangs_ = !world_.run_until([&] { return has_ended(); });
-  }
-  ~trial() {
-    for (const auto& each : members_) {
-      each->done.withdraw();
-      each->program = {};
-      each->comm = {};
-    }
-    while (world_.poll()) {
-    }
-  }
-
-  bool hangs() const { return hangs_; }
-  int size() const { return static_cast<int>(members_.size()); }
-  const rank_outcome& operator[](int rank) const { return members_[index(rank)]->outcome; }
-  const colls::simulated_world& world() const { return world_; }
-  /// Returns how many ranks were killed before the last agreement of all living ranks.
-  int kills() const { return kills_; }
-
- private:
-  struct member {
-    communicator comm;
-    rank_outcome outcome;
-    colls::task<> program;
-    struct root : colls::completion {
-    } done;
-  };
-  static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
-
-  colls::task<> live(member& me, int rank) {
-    try {
-      for (int call = 0; call < calls; ++call) {
-        auto agreed = me.comm.agree(value_of(rank, call));
-        me.outcome.agreements.push_back(co_await agreed);
-      }
-    } catch (const colls::error& failed) {
-      me.outcome.failed = failed.record().code;
-      me.outcome.culprit = failed.record().culprit;
-    }
-    me.outcome.has_ended = true;
-  }
-  bool has_ended() const {
-    return std::all_of(members_.begin(), members_.end(), [](const auto& each) {
-      return each->outcome.has_ended || each->outcome.was_killed;
-    });
-  }
-  void handle(const fault& each) override {
-    member& one = *members_[index(each.rank)];
-    if (one.outcome.was_killed) return;
-    if (!has_ended()) ++kills_;
-    one.outcome.was_killed = true;
-    one.done.withdraw();
-    one.program = {};
-    one.comm = {};
-  }
-
-  colls::simulated_world world_;
-  std::vector<std::unique_ptr<member>> members_;
-  bool hangs_ = false;
-  int kills_ = 0;
+struct agreements {
+  std::vector<agreement> made;
+  errc failed{};  // of the call that ended with an error
+  int culprit = -1;
 };
+using trial = fault_trial<agreements>;
+
+/// Makes two agreements, one after the other.
+colls::task<> agree_twice(communicator& comm, agreements& result) {
+  try {
+    for (int call = 0; call < calls; ++call) {
+      auto agreed = comm.agree(value_of(comm.rank(), call));
+      result.made.push_back(co_await agreed);
+    }
+  } catch (const colls::error& failed) {
+    result.failed = failed.record().code;
+    result.culprit = failed.record().culprit;
+  }
+}
 
 std::string text_of(const agreement& each) {
   std::string text = std::to_string(each.value);
@@ -134,8 +54,8 @@ void check_results(const trial& all, std::set<std::string>& distinct) {
     const agreement* first = nullptr;
     for (int rank = 0; rank < all.size(); ++rank) {
       const auto& outcome = all[rank];
-      if (outcome.was_killed || std::ssize(outcome.agreements) <= call) continue;
-      const agreement& own = outcome.agreements[static_cast<std::size_t>(call)];
+      if (outcome.was_killed || std::ssize(outcome.made) <= call) continue;
+      const agreement& own = outcome.made[static_cast<std::size_t>(call)];
       if (first == nullptr) {
         first = &own;
         distinct.insert(std::to_string(call) + ": " + text_of(own));
@@ -159,44 +79,14 @@ void check_kills(const trial& all, std::set<std::string>& distinct) {
   check_results(all, distinct);
   for (int rank = 0; rank < all.size(); ++rank) {
     if (all[rank].was_killed) continue;
-    REQUIRE(std::ssize(all[rank].agreements) == calls);
-    for (const agreement& each : all[rank].agreements) {
+    REQUIRE(std::ssize(all[rank].made) == calls);
+    for (const agreement& each : all[rank].made) {
       for (const colls::lost_rank& lost : each.lost) {
         REQUIRE(all[lost.rank].was_killed);
         REQUIRE(lost.proved);
       }
     }
   }
-}
-
-fault kill(int rank, std::uint64_t event) {
-  fault result;
-  result.type = fault::kind::kill;
-  result.rank = rank;
-  result.event = event;
-  return result;
-}
-
-struct latency {
-  double us;
-  colls::simulated::ticks delay;
-  std::uint64_t seed;
-};
-const std::vector<latency>& latencies() {
-  static const std::vector<latency> all{
-      {1, 0, 0},
-      {1, colls::simulated::to_ticks(20'000), 1},
-      {100, colls::simulated::to_ticks(3 * colls::milliseconds), 2}};
-  return all;
-}
-
-colls::simulated_world::settings settings_of(const latency& set, const fault_plan& plan) {
-  colls::simulated_world::settings config;
-  config.network.latency_us = set.us;
-  config.seed = set.seed;
-  config.plan = plan;
-  config.plan.delay = set.delay;
-  return config;
 }
 
 /// Checks the number of messages and of rounds of one agreement without losses. A pass goes up the
@@ -250,7 +140,7 @@ TEST_CASE("a rank dies at every event, and a second one at every event of what f
           CAPTURE(event);
           fault_plan plan;
           plan.faults = {kill(first, event)};
-          const trial alone(size, settings_of(set, plan));
+          const trial alone(size, settings_of(set, plan), agree_twice);
           check_kills(alone, distinct);
           ++runs;
           if (alone.world().injected_faults().empty()) break;
@@ -259,7 +149,7 @@ TEST_CASE("a rank dies at every event, and a second one at every event of what f
               CAPTURE(second);
               CAPTURE(other_event);
               plan.faults = {kill(first, event), kill(second, other_event)};
-              const trial pair(size, settings_of(set, plan));
+              const trial pair(size, settings_of(set, plan), agree_twice);
               check_kills(pair, distinct);
               ++runs;
               both += pair.kills() == 2 ? 1 : 0;
@@ -287,23 +177,9 @@ void check_seed(unsigned seed, summary& sum) {
   CAPTURE(seed);
   std::mt19937 random(seed);
   const int size = 2 + static_cast<int>(random() % 6);
-  fault_plan plan;
-  for (auto faults = 1 + random() % 3; faults > 0; --faults) {
-    fault each;
-    constexpr fault::kind kinds[] = {fault::kind::cut,     fault::kind::cut_both,
-                                     fault::kind::isolate, fault::kind::half_open,
-                                     fault::kind::freeze,  fault::kind::clog};
-    each.type = kinds[random() % std::size(kinds)];
-    each.rank = static_cast<int>(random() % static_cast<unsigned>(size));
-    each.peer =
-        (each.rank + 1 + static_cast<int>(random() % static_cast<unsigned>(size - 1))) % size;
-    each.event = 1 + random() % 16;
-    each.duration = colls::simulated::to_ticks((1 + random() % 30) * colls::seconds);
-    plan.faults.push_back(each);
-  }
-  plan.store = random() % 2 == 0;
+  const fault_plan plan = draw_faults(random, size);
   CAPTURE(plan.text());
-  const trial all(size, settings_of(latencies()[random() % 3], plan));
+  const trial all(size, settings_of(latencies()[random() % 3], plan), agree_twice);
   check_results(all, sum.distinct);
   for (int rank = 0; rank < size; ++rank) {
     if (all[rank].was_killed) continue;
@@ -319,10 +195,7 @@ void check_seed(unsigned seed, summary& sum) {
 }
 
 TEST_CASE("cut links, isolated hosts and frozen ranks: no two results, and every call ends") {
-  const char* const number = std::getenv("COLLS_SIM_SEEDS");
-  const unsigned seeds = number != nullptr ? static_cast<unsigned>(std::atoi(number))
-                         : is_full()       ? 200'000u
-                                           : 2'000u;
+  const unsigned seeds = seed_count(2'000, 200'000);
   summary sum;
   for (unsigned seed = 0; seed < seeds; ++seed) check_seed(seed, sum);
   // Seeds that have found errors.

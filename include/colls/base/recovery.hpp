@@ -19,7 +19,7 @@ enum class quorum : std::uint8_t {
   any,       // any ranks that reach each other: after a partition, each part decides for itself
 };
 
-/// The options of `communicator::agree`. `quorum` must be equal on all ranks.
+/// The options of `communicator::agree` and `shrink`. `quorum` must be equal on all ranks.
 struct recovery_options {
   colls::quorum quorum = colls::quorum::majority;
   /// How long the call may take. 0 stands for COLLS_TIMEOUT.

@@ -80,16 +80,15 @@ class any_view {
     for_each_row(element, 1, [&](std::byte* row, std::size_t, std::ptrdiff_t) { result = row; });
     return result;
   }
-  /// Returns whether the strides of both views are equal and show that they share memory. Views with
-  /// different strides may share memory, too.
+  /// Returns whether both views are known to share memory: if one of them is contiguous, or if one
+  /// has no other strides than the other, apart from their signs. Other views may share memory, too.
   bool shares_elements(const any_view& other) const {
-    if (!may_overlap(other) || dimensions_ != other.dimensions_ ||
-        !std::equal(strides_, strides_ + dimensions_, other.strides_)) {
-      return false;
-    }
-    int order[max_dimensions];
-    order_by_distance(order);
-    return shares_elements(other, other.data_ - data_, order, 0);
+    if (!may_overlap(other)) return false;
+    if (is_contiguous()) return other.has_elements_in(first_byte_, end_byte_);
+    if (other.is_contiguous()) return has_elements_in(other.first_byte_, other.end_byte_);
+    const any_view a = forwards();
+    const any_view b = other.forwards();
+    return a.dimensions_ >= b.dimensions_ ? a.shares_elements_of(b) : b.shares_elements_of(a);
   }
   /// Returns whether the memory between the first and the last byte of the view contains bytes of
   /// the memory between those of `other`.
@@ -146,19 +145,75 @@ class any_view {
     }
   }
 
-  // Whether an element of `other` is at the distance `rest` from one of this view, apart from
+  // Whether bytes of an element lie between these addresses.
+  bool has_elements_in(std::uintptr_t begin, std::uintptr_t end) const {
+    bool has_any = false;
+    for_each_row(0, count_, [&](const std::byte* row, std::size_t n, std::ptrdiff_t stride) {
+      auto first = reinterpret_cast<std::uintptr_t>(row);
+      if (stride < 0) first -= static_cast<std::uintptr_t>(-stride) * (n - 1);
+      const auto step = static_cast<std::uintptr_t>(stride < 0 ? -stride : stride);
+      // The first element of the row that ends behind `begin`.
+      std::uintptr_t index = 0;
+      if (step != 0 && begin >= first + element_size_) {
+        index = (begin - first - element_size_) / step + 1;
+      }
+      const std::uintptr_t place = first + index * step;
+      has_any |= index < n && place < end && place + element_size_ > begin;
+    });
+    return has_any;
+  }
+  // Returns a view of the same elements, in another order, without negative strides and without
+  // dimensions of one index.
+  any_view forwards() const {
+    any_view result = *this;
+    result.data_ = reinterpret_cast<std::byte*>(first_byte_);
+    result.dimensions_ = 0;
+    for (int i = 0; i < dimensions_; ++i) {
+      if (extents_[i] == 1) continue;
+      result.extents_[result.dimensions_] = extents_[i];
+      result.strides_[result.dimensions_++] = static_cast<std::ptrdiff_t>(distance(i));
+    }
+    return result;
+  }
+  // The same as `shares_elements` for views that `forwards` has made, if each stride of `other` is
+  // one of this view. Otherwise returns false.
+  bool shares_elements_of(const any_view& other) const {
+    std::size_t others[max_dimensions];  // its extents along the dimensions of this view
+    int found = 0;
+    for (int i = 0; i < dimensions_; ++i) {
+      others[i] = 1;
+      for (int k = 0; k < other.dimensions_; ++k) {
+        if (other.strides_[k] != strides_[i]) continue;
+        others[i] = other.extents_[k];
+        ++found;
+        break;
+      }
+    }
+    if (found != other.dimensions_) return false;
+    int order[max_dimensions];
+    order_by_distance(order);
+    return shares_elements(others, other.data_ - data_, order, 0);
+  }
+  // Whether an element of the other view is at the distance `rest` from one of this view, apart from
   // differences of indices of the dimensions `order[depth]` and following.
-  bool shares_elements(const any_view& other, std::ptrdiff_t rest, const int* order,
+  bool shares_elements(const std::size_t* other_extents, std::ptrdiff_t rest, const int* order,
                        int depth) const {
     const auto size = static_cast<std::ptrdiff_t>(element_size_);
     if (depth == dimensions_) return rest > -size && rest < size;
     const int i = order[depth];
     const auto own = static_cast<std::ptrdiff_t>(extents_[i]);
-    const auto others = static_cast<std::ptrdiff_t>(other.extents_[i]);
-    const std::ptrdiff_t nearest = strides_[i] != 0 ? rest / strides_[i] : 0;
-    for (std::ptrdiff_t k = nearest - 1; k <= nearest + 1; ++k) {
-      if (k <= -others || k >= own) continue;
-      if (shares_elements(other, rest - k * strides_[i], order, depth + 1)) return true;
+    const auto others = static_cast<std::ptrdiff_t>(other_extents[i]);
+    if (strides_[i] == 0) return shares_elements(other_extents, rest, order, depth + 1);
+    std::ptrdiff_t reach = size - 1;  // how far differences of the inner indices can go
+    for (int inner = depth + 1; inner < dimensions_; ++inner) {
+      const int k = order[inner];
+      const std::size_t longer = std::max(extents_[k], other_extents[k]);
+      reach += strides_[k] * static_cast<std::ptrdiff_t>(longer - 1);
+    }
+    const std::ptrdiff_t lowest = std::max((rest - reach) / strides_[i] - 1, 1 - others);
+    const std::ptrdiff_t highest = std::min((rest + reach) / strides_[i] + 1, own - 1);
+    for (std::ptrdiff_t k = lowest; k <= highest; ++k) {
+      if (shares_elements(other_extents, rest - k * strides_[i], order, depth + 1)) return true;
     }
     return false;
   }

@@ -166,7 +166,8 @@ task<hello> challenge(stream& connection, const hello& local, const secret& key)
 task<> give_verdict(stream& connection, verdict result, std::int32_t number = 0);
 
 /// Waits for the verdict of the accepting side. Returns `accepted` or `duplicate`. For the other
-/// verdicts, throws `rank_taken`, `world_complete`, `join_failed`, `unreachable` or `peer_failed`.
+/// verdicts, throws `rank_taken`, `world_complete`, `join_failed`, `unreachable`, `peer_failed` or
+/// `excluded`.
 /// Also throws `timeout`, `unreachable` or `protocol_error` if no valid verdict arrives.
 task<verdict> await_verdict(stream& connection, const hello& local);
 

@@ -264,6 +264,9 @@ COLLS_ONCE task<verdict> await_verdict(stream& connection, const hello& local) {
     case verdict::connection_failed:
       detail::raise(errc::peer_failed, "%s has closed the failed connection to rank %d",
                     address.c_str(), local.rank);
+    case verdict::excluded:
+      detail::raise(errc::excluded, "the process at %s goes on without rank %d", address.c_str(),
+                    local.rank);
   }
   detail::raise(errc::protocol_error, "%s sent an unknown verdict", address.c_str());
   co_return verdict::unavailable;  // never reached, but nvcc requires the statement

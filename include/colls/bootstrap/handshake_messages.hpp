@@ -61,6 +61,7 @@ enum class verdict : std::uint8_t {
   other_world,        // the two sides disagree about the size of the world
   unavailable,        // the accepting process is closing, or does not expect this peer
   connection_failed,  // an earlier connection to the peer and the operations on it have failed
+  excluded,           // the ranks have agreed to go on without the peer
 };
 
 namespace detail {

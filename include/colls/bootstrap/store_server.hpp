@@ -67,6 +67,9 @@ class store_server final : authenticating_listener::handler, engine::source {
   void announce_failure(const reported_failure& report);
   void announce_failure(int rank, std::string_view reason);
 
+  /// Called when the other ranks go on without `rank`, which may live: `drain` does not wait for it.
+  void exclude(int rank);
+
   /// Waits until every rank that has joined has left or failed, or until the deadline.
   task<> drain(time_point deadline);
 
@@ -117,7 +120,7 @@ class store_server final : authenticating_listener::handler, engine::source {
     drain_operation(const drain_operation&) = delete;
     ~drain_operation() { server.drained_ = nullptr; }
     bool start(completion& done) {
-      if (server.present_ == 0) return true;
+      if (!server.awaits_ranks()) return true;
       server.drained_ = &done;
       return false;
     }
@@ -134,6 +137,8 @@ class store_server final : authenticating_listener::handler, engine::source {
 
   COLLS_ONCE void handle_peer(std::unique_ptr<stream> connection, const hello& peer) override;
 
+  // Returns whether a rank is present that is not excluded.
+  bool awaits_ranks() const;
   verdict decide_verdict(const hello& peer) const;
 
   task<> serve_client(client_ptr peer);
@@ -189,6 +194,7 @@ class store_server final : authenticating_listener::handler, engine::source {
   std::size_t revocations_ = 0;  // the number of revocations in `failures_`
   std::vector<client_ptr> clients_;
   int present_ = 0;
+  std::vector<int> excluded_;
   bool lacks_local_socket_ = false;
   rate_limited_log log_{10};
   completion* drained_ = nullptr;

@@ -414,8 +414,22 @@ COLLS_ONCE task<> store_server::flush(client_ptr peer) {
   peer->writing = false;
 }
 
+COLLS_ONCE bool store_server::awaits_ranks() const {
+  const auto is_present = [this](int rank) {
+    const auto known = ranks_.find(rank);
+    return known != ranks_.end() && known->second;
+  };
+  return present_ > std::count_if(excluded_.begin(), excluded_.end(), is_present);
+}
+
+COLLS_ONCE void store_server::exclude(int rank) {
+  excluded_.push_back(rank);
+  if (!awaits_ranks()) end_drain();
+}
+
 COLLS_ONCE void store_server::client_gone() {
-  if (--present_ == 0) end_drain();
+  --present_;
+  if (!awaits_ranks()) end_drain();
 }
 
 COLLS_ONCE void store_server::end_drain() {

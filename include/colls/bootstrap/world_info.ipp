@@ -238,6 +238,10 @@ COLLS_ONCE task<> abandon(world_info& info, failure reason, time_point deadline)
   co_await leave(info, deadline);
 }
 
+COLLS_ONCE void exclude(world_info& info, int rank) {
+  if (info.server) info.server->exclude(rank);
+}
+
 COLLS_ONCE task<> leave(world_info& info, time_point deadline) {
   if (info.kv_store) co_await info.kv_store->leave(deadline);
   if (info.server) {

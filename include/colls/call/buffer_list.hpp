@@ -87,12 +87,9 @@ concept reducible_list = buffer_list<List> && !requires {
 /// Satisfied by a range of strided views or tensors.
 template <class List>
 concept view_list = data_list<List> && viewable<listed_buffer<List>>;
-/// Satisfied by views whose element type is known at compile time.
-template <class View>
-concept typed_view = viewable<View> && !std::is_void_v<element_of<View>>;
 /// Satisfied by what calls of unknown lengths move, and by lists of it.
 template <class Data>
-concept block = typed_view<Data> || readable_range<Data>;
+concept block = viewable<Data> || readable_range<Data>;
 template <class List>
 concept block_list = data_list<List> && block<listed_buffer<List>>;
 
@@ -113,8 +110,8 @@ using list_element_t = element_of<listed_buffer<List>>;
 template <class List>
 constexpr void check_list() {
   using listed = listed_buffer<List>;
-  static_assert(outlives_the_call<List> ||
-                    std::ranges::enable_borrowed_range<std::remove_cvref_t<listed>> ||
+  constexpr bool is_kept = outlives_the_call<List> && std::is_lvalue_reference_v<listed>;
+  static_assert(is_kept || std::ranges::enable_borrowed_range<std::remove_cvref_t<listed>> ||
                     (viewable<listed> && !view_owns<listed>()),
                 "colls: the list is a temporary whose buffers would be destroyed before the "
                 "operation ends: give it a name, or pass a list of std::spans");

@@ -113,7 +113,23 @@ class call_queue : public call_owner {
     tuning_.set(net, has_levels && nodes().nodes() > 1 ? nodes().max_node_size() : 0);
     cache_.clear();
   }
-  bool is_world() const { return is_world_; }
+  /// Returns whether this is the last open communicator of those that stand for the world: the world
+  /// communicator, and what shrink has made of it.
+  bool is_last_of_world() const { return world_.use_count() == 1; }
+  /// Makes this communicator what is left of `parent`. `previous_ranks` are the ranks that its ranks
+  /// have there, in ascending order.
+  void succeed(const call_queue& parent, std::vector<int> previous_ranks) {
+    world_ = parent.world_;
+    previous_ranks_ = std::move(previous_ranks);
+  }
+  /// Returns the rank that `rank` had in the communicator of which this one is what is left.
+  int previous_rank(int rank) const {
+    if (rank < 0 || rank >= state_.size()) return -1;
+    return previous_ranks_.empty() ? rank : previous_ranks_[static_cast<std::size_t>(rank)];
+  }
+  /// Returns why this communicator cannot be shrunk, or null.
+  const char* shrink_obstacle() const { return shrink_obstacle_; }
+  void set_shrink_obstacle(const char* reason) { shrink_obstacle_ = reason; }
   /// Returns this rank's number among the communicator's ranks on its host, counted from 0. This
   /// is the number that was passed to `set_local_rank`. If that function was not called, the ranks
   /// of a host are numbered in rank order.
@@ -289,7 +305,32 @@ class call_queue : public call_owner {
     if (numbered) matcher_.revoke(state_, reason);
     state_.closing = true;
     matcher_.remove(state_);
+    world_.reset();
   }
+
+  /// Waits until no collective and no message of this communicator is in flight. It models
+  /// `startable`.
+  class drain {
+   public:
+    explicit drain(call_queue& owner) : owner_(owner) {}
+    drain(const drain&) = delete;
+    drain& operator=(const drain&) = delete;
+    ~drain() { std::erase(owner_.drains_, this); }
+
+    bool start(completion& done) {
+      if (!owner_.state_.is_in_use()) return true;
+      done_ = &done;
+      owner_.drains_.push_back(this);
+      return false;
+    }
+    void result() const {}
+
+   private:
+    friend call_queue;
+
+    call_queue& owner_;
+    completion* done_ = nullptr;
+  };
 
  protected:
   call_queue(tag_matcher& matcher, run_queue& queue, std::uint32_t id, int rank, int size,
@@ -297,7 +338,7 @@ class call_queue : public call_owner {
       : matcher_(matcher),
         queue_(queue),
         state_(id, rank, size, std::move(members)),
-        is_world_(is_world) {
+        world_(is_world ? std::make_shared<char>() : nullptr) {
     if (queue_.is_checked()) cache_.disable_find_last();
     matcher_.add(state_);
   }
@@ -314,6 +355,7 @@ class call_queue : public call_owner {
       running_bytes_ -= ended_call.working_bytes;
     }
     if (first_deferred_ != nullptr) admit_deferred();
+    if (!drains_.empty() && !state_.is_in_use()) end_drains();
   }
   call_cache& cache() { return cache_; }
 
@@ -363,6 +405,10 @@ class call_queue : public call_owner {
     new_call->run();
     wake_driver();
     return started;
+  }
+
+  [[gnu::noinline]] void end_drains() noexcept {
+    for (drain* const each : std::exchange(drains_, {})) each->done_->post();
   }
 
   bool can_admit(const call_base& next) const {
@@ -423,7 +469,10 @@ class call_queue : public call_owner {
   std::unique_ptr<communicator_state> recovery_state_;  // of calls that outlast a failure, or null
   colls::tuning tuning_;
   call_cache cache_;
-  bool is_world_;
+  std::shared_ptr<char> world_;      // shared by the open communicators that stand for the world
+  std::vector<int> previous_ranks_;  // empty unless this communicator is what is left of another
+  const char* shrink_obstacle_ = nullptr;
+  std::vector<drain*> drains_;
   int local_rank_ = -1;
   bool is_open_ = true;
   call_base* first_deferred_ = nullptr;  // later collective calls are deferred too

@@ -645,6 +645,20 @@ class communicator : public view_calls<communicator<Transport>, transport_memory
   operation<agreement> agree(std::uint64_t value, const recovery_options& opts = {}) {
     return core_->agree(value, opts);
   }
+  /// Makes a new communicator of the ranks that are left, in their order. The ranks agree on who is
+  /// left as `agree` does, with the same errors, and both calls count together: a rank that calls the
+  /// other one gets `mismatch`. This communicator fails with `revoked`, if it has not failed yet, and
+  /// its operations have ended when the result comes.
+  ///
+  /// The new communicator has the costs, the executor and the memory of `allocate` of this one. It
+  /// takes no buffers that are registered with this one. What is made of the world closes the
+  /// connections of the world, if no other communicator does so later. A rank that lives and is left
+  /// out gets `excluded` for its calls. Fails with `not_applicable` on a result of `attach` or
+  /// `dup(executor)`.
+  operation<communicator> shrink(const recovery_options& opts = {}) { return core_->shrink(opts); }
+  /// Returns the rank that `rank` had in the communicator on which `shrink` was called. Returns
+  /// `rank` itself if no shrink has made this communicator, and -1 if it is no rank.
+  int previous_rank(int rank) const { return core_->previous_rank(rank); }
 
   /// Revokes the communicator on all ranks. All unfinished operations and all further calls on the
   /// communicator then fail with `errc::revoked`. The text of the error contains `reason`.
@@ -850,14 +864,15 @@ class communicator : public view_calls<communicator<Transport>, transport_memory
     using element = typename detail::gathered_element<In>::type;
     detail::check_result_element<memory_space, element>();
     // After a failed check, char avoids further messages of the compiler.
-    using stored = std::conditional_t<std::is_same_v<element, bool>, char, element>;
+    constexpr bool is_refused = std::is_same_v<element, bool> || std::is_void_v<element>;
+    using stored = std::conditional_t<is_refused, char, element>;
     std::vector<any_view> blocks;
     if constexpr (!detail::is_bit_vector<In>) {
       blocks.push_back(block_of(std::forward<In>(in), opts));
     }
     decltype(auto) pinned = pin_algorithm<Coll, Pinned>(opts);
     return start_unknown<detail::gathering_call<stored>>(
-        {Coll, element_id<element>(), sizeof(element), root, std::move(blocks)}, pinned);
+        {Coll, element_id<stored>(), sizeof(stored), root, std::move(blocks)}, pinned);
   }
   template <class Call>
   operation<typename Call::value_type> start_unknown(detail::unknown_lengths_request request,

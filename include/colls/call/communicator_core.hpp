@@ -13,6 +13,7 @@
 #include <colls/call/call_queue.hpp>
 #include <colls/call/gathered.hpp>
 #include <colls/channel/transport.hpp>
+#include <colls/matching/id_candidates.hpp>
 #include <colls/reduction/erased_reduction.hpp>
 
 #include <memory>
@@ -180,9 +181,27 @@ class core final : public call_queue {
   operation<communicator<NewTransport>> attach(std::shared_ptr<NewTransport> net,
                                                std::uint64_t shape, const options& opts);
   operation<agreement> agree(std::uint64_t value, const recovery_options& opts);
+  operation<communicator<Transport>> shrink(const recovery_options& opts);
   operation<> close(time_span deadline);
 
  private:
+  /// The ids that this rank has reserved for the result of a shrink.
+  struct reserved_ids {
+    reserved_ids(core& parent, std::uint64_t agreement)
+        : number(agreement),
+          ids(parent.matching(), parent.state(), collective::shrink, agreement, 1) {}
+
+    std::uint64_t number;  // of the agreement by which the ranks shrink the communicator
+    id_candidates ids;
+  };
+
+  /// Begins a call of the agreements of this communicator, or refuses it.
+  template <class Value, class Body>
+  operation<Value> start_recovery(collective coll, const recovery_options& opts, const Body& body);
+  /// Returns the ids that this rank offers to the agreement `number`, or null if there is no memory.
+  std::shared_ptr<reserved_ids> reserve_shrink_ids(std::uint64_t number) noexcept;
+  task<communicator<Transport>> shrink_body(quorum needed);
+
   time_point now() const override;
   int host_of(int rank) const override;
   void progress() override;
@@ -233,7 +252,8 @@ class core final : public call_queue {
                                   const options& opts, checks& check);
 
   std::shared_ptr<Transport> net_;
-  const algorithm_info* custom_ = nullptr;  // the base of an `algorithm_entry`, see `custom_pin`
+  std::shared_ptr<reserved_ids> shrink_ids_;  // of the last agreement that is to shrink it, or null
+  const algorithm_info* custom_ = nullptr;    // the base of an `algorithm_entry`, see `custom_pin`
 };
 
 template <class Transport>

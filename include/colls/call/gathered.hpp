@@ -130,13 +130,17 @@ struct gathered_element<Range> {
 /// Checks at compile time that a call of unknown lengths can return elements of type `T`.
 template <class Memory, class T>
 constexpr void check_result_element() {
+  static_assert(
+      !std::is_void_v<T>,
+      "colls: the element type of a tensor is known only at run time, so no call can make "
+      "the result: pass the counts and a tensor for the result");
   static_assert(std::is_same_v<Memory, host_memory>,
                 "colls: a call that gets no counts allocates its result in host memory, and this "
                 "communicator moves device memory: exchange the counts and pass them");
   static_assert(!std::is_same_v<T, bool>,
                 "colls: the result would be a std::vector<bool>, which has no elements in memory: "
                 "use char as the element type");
-  static_assert(std::is_default_constructible_v<T>,
+  static_assert(std::is_void_v<T> || std::is_default_constructible_v<T>,
                 "colls: the call makes the elements of its result before it receives them, so the "
                 "element type needs a default constructor");
 }

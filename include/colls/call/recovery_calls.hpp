@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// recovery_calls: agree, the call by which the ranks of a communicator agree although some of them
-// have failed.
+// recovery_calls: agree and shrink, the calls by which the ranks of a communicator go on although
+// some of them have failed.
 
 #include <colls/call/arguments.hpp>
 #include <colls/call/communicator_core.hpp>
@@ -21,29 +21,109 @@ inline void expire_recovery(operation_record& record, const failure& general) {
   late_call.cancel(reason);
 }
 
-inline task<agreement> agree_body(communicator_recovery& recovery, recovery_request request) {
-  communicator_recovery::waiter decided(recovery, request);
+inline task<agreement> agree_body(communicator_recovery& recovery, quorum needed,
+                                  std::uint64_t value) {
+  const auto own_value = [=](std::uint64_t) { return value; };
+  communicator_recovery::waiter decided(recovery, collective::agree, needed, own_value);
   co_await end_of<communicator_recovery::waiter>{&decided};
   recovery_decision decision = decided.result();
   co_return agreement{decision.request.value, std::move(decision.lost)};
 }
 
 template <class Transport>
-operation<agreement> core<Transport>::agree(std::uint64_t value, const recovery_options& opts) {
-  auto* const new_call = make<call<agreement>>(collective::agree);
-  checks check(collective::agree);
+template <class Value, class Body>
+operation<Value> core<Transport>::start_recovery(collective coll, const recovery_options& opts,
+                                                 const Body& body) {
+  auto* const new_call = make<call<Value>>(coll);
+  checks check(coll);
   check.require(opts.quorum <= quorum::any, "the quorum is none of the enumeration");
   check.require(opts.timeout.count() >= 0, "the timeout is negative");
   if (check.failed()) return refuse(new_call, check.reason());
-  if (!matching().can_recover()) {
-    failure reason(errc::not_applicable, "this transport sends no recovery messages");
-    reason.operation = collective::agree;
+  const char* obstacle = coll == collective::shrink ? shrink_obstacle() : nullptr;
+  if (!matching().can_recover()) obstacle = "this transport sends no recovery messages";
+  if (obstacle != nullptr) {
+    failure reason(errc::not_applicable, obstacle);
+    reason.operation = coll;
     return refuse(new_call, reason);
   }
-  return begin_recovery(new_call, opts.timeout, &expire_recovery, [&](call_base&) {
-    return agree_body(matching().recovery_of(state()),
-                      {collective::agree, opts.quorum, false, value});
+  return begin_recovery(new_call, opts.timeout, &expire_recovery, body);
+}
+
+template <class Transport>
+operation<agreement> core<Transport>::agree(std::uint64_t value, const recovery_options& opts) {
+  return start_recovery<agreement>(collective::agree, opts, [&](call_base&) {
+    return agree_body(matching().recovery_of(state()), opts.quorum, value);
   });
+}
+
+// ---- shrink
+
+// The first value of a rank stands in an agreement, so the ids stay reserved until that agreement
+// has ended, however often this rank calls shrink.
+template <class Transport>
+std::shared_ptr<typename core<Transport>::reserved_ids> core<Transport>::reserve_shrink_ids(
+    std::uint64_t number) noexcept {
+  if (shrink_ids_ != nullptr && shrink_ids_->number == number) return shrink_ids_;
+  try {
+    shrink_ids_ = std::make_shared<reserved_ids>(*this, number);
+  } catch (const std::bad_alloc&) {
+    shrink_ids_ = nullptr;
+  }
+  return shrink_ids_;
+}
+
+template <class Transport>
+task<communicator<Transport>> core<Transport>::shrink_body(quorum needed) {
+  std::shared_ptr<reserved_ids> reserved;
+  const auto free_ids = [&](std::uint64_t number) {
+    reserved = reserve_shrink_ids(number);
+    return std::uint64_t{reserved != nullptr ? reserved->ids.free() : 0};
+  };
+  communicator_recovery::waiter decided(matching().recovery_of(state()), collective::shrink, needed,
+                                        free_ids);
+  co_await end_of<communicator_recovery::waiter>{&decided};
+  const recovery_decision decision = decided.result();
+  if (shrink_ids_ == reserved) shrink_ids_ = nullptr;
+  if (reserved == nullptr) throw error(errc::not_enough_memory);
+  // If this call ends with an error now, the destructor abandons the ids.
+  reserved->ids.exchange_done();
+
+  failure reason(errc::revoked, "the ranks go on with what shrink has made of it");
+  reason.culprit = matching().rank();
+  matching().revoke(state(), reason);
+  for (const lost_rank& each : decision.lost) {
+    matching().exclude(state().world_rank(each.rank));
+  }
+  // Peers may work in the memory of an operation until it has ended.
+  drain ended(*this);
+  co_await end_of<drain>{&ended};
+
+  std::vector<int> previous;
+  std::vector<int> members;
+  int rank = 0;
+  for (int each = 0; each < state().size(); ++each) {
+    if (decision.has_lost(each)) continue;
+    if (each == state().rank()) rank = static_cast<int>(previous.size());
+    previous.push_back(each);
+    members.push_back(state().world_rank(each));
+    matching().confirm(members.back());
+  }
+  const auto free_on_all = static_cast<std::uint32_t>(decision.request.value);
+  const std::uint32_t id = reserved->ids.choose(free_on_all & reserved->ids.free());
+  const int size = static_cast<int>(previous.size());
+  auto left = std::make_unique<core>(
+      net_, id, rank, size, std::make_shared<const std::vector<int>>(std::move(members)), false);
+  left->state().inactivity = state().inactivity;
+  left->set_costs(tuning().costs());
+  left->succeed(*this, std::move(previous));
+  reserved->ids.commit();
+  co_return communicator<Transport>(std::move(left));
+}
+
+template <class Transport>
+operation<communicator<Transport>> core<Transport>::shrink(const recovery_options& opts) {
+  return start_recovery<communicator<Transport>>(
+      collective::shrink, opts, [&](call_base&) { return shrink_body(opts.quorum); });
 }
 
 }  // namespace colls::detail

@@ -7,6 +7,7 @@
 
 #include <colls/algorithm/recursive_doubling.hpp>
 #include <colls/call/communicator.hpp>
+#include <colls/matching/id_candidates.hpp>
 
 #include <algorithm>
 #include <vector>
@@ -14,77 +15,6 @@
 namespace colls {
 
 namespace detail {
-
-/// The ids that a split may give to the communicators that it creates. There are several
-/// candidates. Each candidate is a range of ids, with one id for each color. Its first id is a hash
-/// of the parent's id, the split's sequence number and the candidate's number, so that different
-/// splits rarely try the same ids. Each rank reserves those candidates that are free on this rank.
-/// The ranks then choose a candidate that is free on all of them, so two communicators that share a
-/// rank never have the same id.
-///
-/// If the split fails on this rank, the peers may still have created their communicators. Therefore
-/// this rank keeps its candidates reserved, and answers messages for their ids with the reason for
-/// the failure.
-class id_candidates {
- public:
-  static constexpr int count = 8;
-
-  id_candidates(tag_matcher& matcher, const operation_record& split)
-      : matcher_(matcher),
-        parent_(*split.communicator),
-        ids_per_candidate_(static_cast<std::uint32_t>(split.communicator->size())),
-        reason_(std::make_shared<failure>(errc::cancelled,
-                                          "the call that makes this communicator was cancelled")) {
-    reason_->culprit = reason_->observer = matcher.rank();
-    reason_->operation = split.operation;
-    for (int i = 0; i < count; ++i) {
-      first_ids_[i] = static_cast<std::uint32_t>(
-          mix(mix(split.communicator->id(), split.sequence), static_cast<std::uint64_t>(i)));
-      if (first_ids_[i] <= UINT32_MAX - ids_per_candidate_ &&
-          matcher.hold_ids(first_ids_[i], ids_per_candidate_))
-        free_ |= 1u << i;
-    }
-  }
-  id_candidates(const id_candidates&) = delete;
-  ~id_candidates() {
-    if (!is_made_ && parent_.failed()) *reason_ = parent_.reason();
-    for (int i = 0; i < count; ++i) {
-      if ((free_ >> i & 1u) == 0) continue;
-      is_made_ ? matcher_.free_ids(first_ids_[i]) : matcher_.abandon_ids(first_ids_[i], reason_);
-    }
-  }
-  /// Called when the ranks have exchanged their requests. After the exchange, the split can fail on
-  /// this rank only with `errc::not_enough_memory`. Therefore this function stores this error as
-  /// the reason that the peers get if the split fails.
-  void exchange_done() {
-    reason_->code = errc::not_enough_memory;
-    reason_->detail[0] = 0;
-  }
-  /// Called when the split has succeeded on this rank, which has created its communicator or needs
-  /// none. The destructor will then free the ids. If `commit` is not called, the destructor treats
-  /// the split as failed.
-  void commit() { is_made_ = true; }
-
-  std::uint32_t free() const { return free_; }
-  /// Chooses the first candidate that is free on all ranks, and returns its first id. Bit i of
-  /// `free_on_all` tells whether candidate i is free on all ranks. Throws `errc::not_enough_memory`
-  /// if no candidate is free on all ranks.
-  std::uint32_t choose(std::uint32_t free_on_all) const {
-    for (int i = 0; i < count; ++i) {
-      if ((free_on_all >> i & 1u) != 0) return first_ids_[i];
-    }
-    throw error(errc::not_enough_memory, "no id for a communicator is free on all ranks");
-  }
-
- private:
-  tag_matcher& matcher_;
-  const communicator_state& parent_;
-  std::uint32_t ids_per_candidate_;
-  std::shared_ptr<failure> reason_;
-  bool is_made_ = false;
-  std::uint32_t first_ids_[count] = {};
-  std::uint32_t free_ = 0;
-};
 
 /// The data that each rank contributes to a split. A rank sends the bytes of this struct as they
 /// are in memory.
@@ -98,7 +28,9 @@ template <class Transport, class NewTransport>
 task<communicator<NewTransport>> split_body(basic_channel<Transport> net, core<Transport>& parent,
                                             split_request own_request,
                                             std::shared_ptr<NewTransport> new_net) {
-  id_candidates ids(parent.matching(), net.record());
+  const operation_record& split = net.record();
+  id_candidates ids(parent.matching(), *split.communicator, split.operation, split.sequence,
+                    static_cast<std::uint32_t>(net.size()));
   own_request.free_ids = ids.free();
   std::vector<split_request> requests(static_cast<std::size_t>(net.size()));
   requests[static_cast<std::size_t>(net.rank())] = own_request;
@@ -142,6 +74,12 @@ task<communicator<NewTransport>> split_body(basic_channel<Transport> net, core<T
       std::make_shared<const std::vector<int>>(std::move(ranks)), false);
   new_core->state().inactivity = parent.state().inactivity;
   new_core->set_costs(parent.tuning().costs());
+  new_core->set_shrink_obstacle(parent.shrink_obstacle());
+  if constexpr (!std::is_same_v<Transport, NewTransport>) {
+    new_core->set_shrink_obstacle(
+        "a communicator that attach has made is not shrunk: shrink the one that it is attached to, "
+        "and attach again");
+  }
   ids.commit();
   co_return communicator<NewTransport>(std::move(new_core));
 }
@@ -248,6 +186,9 @@ task<communicator<Transport>> dup_body(basic_channel<Transport> net, core<Transp
                                                     nullptr, true);
   new_core->state().inactivity = parent.state().inactivity;
   new_core->set_costs(parent.tuning().costs());
+  new_core->set_shrink_obstacle(
+      "a result of dup(executor) is not shrunk: shrink the communicator that it was made of, and "
+      "call dup(executor) again");
   co_return communicator<Transport>(std::move(new_core));
 }
 
@@ -286,8 +227,9 @@ template <class Transport>
 operation<> core<Transport>::close(time_span deadline) {
   check_thread();
   auto* const closing = new close_call<Transport>(net_);
-  const bool closes_world = is_open() && is_world();
+  const bool closes_world = is_open() && is_last_of_world();
   shut_down();
+  shrink_ids_.reset();
   if (closes_world) {
     // If the communicator has failed, its peers may hang. In this case, the transport waits at most
     // one second for them, unless the caller gives a deadline.

@@ -25,7 +25,7 @@ constexpr std::size_t max_elements(std::size_t element_size) {
 /// possible because messages with equal keys arrive in the order in which they were sent, and every
 /// algorithm that moves data receives all messages that are sent to it.
 ///
-/// A rank that passes a strided view says so with the lengths. All ranks then move the data in
+/// A rank whose elements are not contiguous says so with the lengths. All ranks then move the data in
 /// pieces, directly between the ranks. An all_gather needs no pieces: it packs a view into this
 /// rank's block of the result.
 template <class Transport>
@@ -100,7 +100,7 @@ class unknown_lengths_body {
     }
     return blocks;
   }
-  // The bit of a length that tells that the rank which passes the length has a strided view.
+  // The bit of a length that tells that elements of the rank that passes it are not contiguous.
   static constexpr std::uint64_t strided_mark = std::uint64_t{1} << 63;
   static std::uint64_t marked_length(const any_view& block, bool is_strided) {
     return block.size() | (is_strided ? strided_mark : 0);
@@ -122,7 +122,6 @@ class unknown_lengths_body {
   task<> move_in_pieces(channel net, std::vector<view_exchange> pairs,
                         std::size_t element_size) const {
     const std::size_t most = piece_elements(opts_.segment, element_size);
-    if (has_too_many_pieces(pairs, most)) throw error(errc::invalid_argument, too_short_segments);
     return view_body<channel>::exchange(net, std::move(pairs), most);
   }
   static view_range block_of(const any_buffer& all, const offsets& blocks, std::size_t rank) {
@@ -164,8 +163,9 @@ class unknown_lengths_body {
         const bool receives = gets_all;
         const bool sends = peer == call.root;
         if (!sends && !receives) continue;
-        pairs.push_back({peer, sends, view_range(in), receives,
-                         block_of(all, blocks, static_cast<std::size_t>(peer))});
+        const auto block = static_cast<std::size_t>(peer);
+        pairs.push_back({peer, sends, sends ? view_range(in) : view_range(), receives,
+                         receives ? block_of(all, blocks, block) : view_range()});
       }
       co_await how.move_in_pieces(net, std::move(pairs), call.element_size);
     } else {

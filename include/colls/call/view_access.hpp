@@ -57,6 +57,7 @@ concept optional_argument = data_argument<Data> || is_none<Data>;
 /// Satisfied by the arguments of a call of which one is viewable. The others may be contiguous.
 template <class... Data>
 concept view_arguments = (viewable<Data> || ...) && (optional_argument<Data> && ...);
+
 template <class Data>
 constexpr bool is_const_view() {
   if constexpr (requires { view_access<std::remove_cvref_t<Data>>::is_const; }) {

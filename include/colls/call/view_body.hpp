@@ -31,14 +31,6 @@ inline int pieces_of(std::size_t count, std::size_t most) {
   return static_cast<int>(std::min<std::size_t>(pieces, INT_MAX));
 }
 
-inline bool has_too_many_pieces(const std::vector<view_exchange>& pairs, std::size_t most) {
-  return std::any_of(pairs.begin(), pairs.end(), [&](const view_exchange& pair) {
-    return std::max(pair.out.count, pair.in.count) / most >= INT_MAX;
-  });
-}
-inline constexpr char too_short_segments[] =
-    "the segments are too short: there are more than 2147483647";
-
 template <channel Channel>
 struct view_body {
   using offsets = std::vector<std::size_t>;
@@ -172,7 +164,9 @@ struct view_body {
   /// Sends and receives what `pair` says, a piece at a time. Behind its first piece, each side sends
   /// the number of its elements, which the other compares with what it expects.
   static task<> swap(Channel net, view_exchange pair, std::size_t most) {
-    const int pieces = pieces_of(std::max(pair.out.count, pair.in.count), most);
+    const std::size_t longest = std::max(pair.out.count, pair.in.count);
+    most = std::max(most, longest / INT_MAX + 1);  // longer than asked for, if there are too many
+    const int pieces = pieces_of(longest, most);
     const auto swap_piece = [&](Channel lane, int k) -> task<> {
       const view_range outgoing = pair.out.piece(k, most);
       const view_range incoming = pair.in.piece(k, most);

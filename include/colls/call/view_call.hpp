@@ -213,11 +213,6 @@ template <class Transport>
 operation<> core<Transport>::exchange_views(const fingerprint& agreed,
                                             std::vector<view_exchange> pairs, const options& opts) {
   const std::size_t most = piece_elements(opts.segment, agreed.element_size);
-  if (has_too_many_pieces(pairs, most)) {
-    checks check(agreed.operation);
-    check.require(false, "%s", too_short_segments);
-    return refuse(make(agreed.operation), check.reason());
-  }
   return begin<call<void>>(cached_call(agreed), opts, 0, [&](call<void>& new_call) {
     (void)(new_call.body = view_body<basic_channel<Transport>>::exchange({*net_, new_call},
                                                                          std::move(pairs), most));

@@ -82,9 +82,11 @@ class view_calls {
     static_assert(!detail::is_const_view<listed>(),
                   "colls: the call writes the buffers of a list, and they are const");
     detail::check_list<List>();
+    static_assert(std::is_lvalue_reference_v<listed> || !std::is_void_v<detail::element_of<listed>>,
+                  "colls: the list makes its tensors when it is read: pass a list that holds them");
     detail::checks check(collective::all_reduce);
     std::vector<erased_view> erased;
-    const std::remove_cvref_t<listed>* first = nullptr;
+    const std::remove_cvref_t<listed>* first = nullptr;  // only used if the list holds it
     for (const auto& each : list) {
       if (erased.empty()) first = &each;
       erased.push_back(erase(check, each));

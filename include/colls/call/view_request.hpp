@@ -45,7 +45,7 @@ struct view_exchange {
 /// Makes `check` fail if no call can read `view`.
 inline checks& check_readable(checks& check, const any_view& view) {
   if (view.problem() != nullptr) return check.require(false, "%s", view.problem());
-  check.require(view.has_memory(), "a view has elements, and no memory");
+  check.require(view.has_memory(), "a view or a buffer has elements, and no memory");
   return view.is_contiguous() ? check.check_size(view.contiguous()) : check;
 }
 /// Makes `check` fail if no call can write `view`.

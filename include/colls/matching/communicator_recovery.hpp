@@ -7,6 +7,7 @@
 
 #include <colls/base/clock.hpp>
 #include <colls/base/error.hpp>
+#include <colls/base/function_ref.hpp>
 #include <colls/coroutine/completion.hpp>
 #include <colls/matching/consensus.hpp>
 #include <colls/matching/operation_record.hpp>
@@ -18,17 +19,24 @@
 
 namespace colls {
 
+/// Returns a failure that says that the other ranks of the communicator go on without `peer`.
+failure excluded_failure(int peer, std::uint32_t communicator);
+
 /// Runs the `consensus` of a communicator: passes its messages to the transport, tells it of losses,
 /// and completes the calls of this rank one after the other. It exists from the first call or message
 /// on, and lives on when this rank has closed the communicator, since other ranks may need a decision
 /// that this rank has got. Ranks in its interface are world ranks, unless it says otherwise.
 class communicator_recovery final : consensus::network {
  public:
+  /// Returns the value that a call passes to the agreement with the number `number`.
+  using value_source = function_ref<std::uint64_t(std::uint64_t number)>;
+
   /// A call that waits for its agreement. It models `startable`.
   class waiter {
    public:
-    waiter(communicator_recovery& recovery, const recovery_request& request)
-        : recovery_(&recovery), request_(request) {}
+    /// `value` is called when the agreement of the call begins on this rank.
+    waiter(communicator_recovery& recovery, collective operation, quorum needed, value_source value)
+        : recovery_(&recovery), request_{operation, needed, false, 0}, value_(value) {}
     waiter(const waiter&) = delete;
     waiter& operator=(const waiter&) = delete;
     ~waiter() {
@@ -44,6 +52,7 @@ class communicator_recovery final : consensus::network {
 
     communicator_recovery* recovery_;
     recovery_request request_;
+    value_source value_;
     completion* done_ = nullptr;
     bool is_queued_ = false;
     recovery_decision decision_;
@@ -64,6 +73,8 @@ class communicator_recovery final : consensus::network {
 
   /// Called when this rank cannot reach `peer` any more, or, if `proved`, when `peer` has ended.
   void peer_lost(int peer, bool proved);
+  /// Called when `peer` has told this rank that it goes on without it.
+  void excluded_by(int peer);
   /// Handles a message from `peer`. Returns false if no rank of colls sends such a message.
   bool receive(int peer, std::span<const std::byte> message);
   /// Called when this rank closes the communicator.
@@ -80,6 +91,8 @@ class communicator_recovery final : consensus::network {
   void add(waiter& call);
   void remove(waiter& call);
   void begin_front();
+  // The others may have been unreachable for some time, and may go on without this rank.
+  void ask_lost_peers();
   /// Runs `step`, which uses the protocol, and then sends what it has to send.
   template <class Step>
   void run(const Step& step);

@@ -11,6 +11,14 @@
 
 namespace colls {
 
+COLLS_ONCE failure excluded_failure(int peer, std::uint32_t communicator) {
+  failure reason(errc::excluded);
+  reason.culprit = reason.observer = peer;
+  reason.communicator = communicator;
+  reason.set_detail("the other ranks go on without rank %d", peer);
+  return reason;
+}
+
 COLLS_ONCE communicator_recovery::communicator_recovery(recovery_owner& owner,
                                                         const communicator_state& communicator,
                                                         bool is_always_proved)
@@ -52,7 +60,9 @@ COLLS_ONCE void communicator_recovery::begin_front() {
   if (!is_waiting()) return;
   no_quorum_since_ = never;
   next_sweep_ = 0;
-  run([&] { consensus_.call(waiters_.front()->request_); });
+  waiter& front = *waiters_.front();
+  front.request_.value = front.value_(consensus_.number());
+  run([&] { consensus_.call(front.request_); });
 }
 
 COLLS_ONCE void communicator_recovery::complete_front() {
@@ -68,10 +78,8 @@ COLLS_ONCE bool communicator_recovery::complete_one() {
   const bool is_decided = now == consensus::state::decided;
   if (now == consensus::state::excluded ||
       (is_decided && consensus_.decision().has_lost(members_.rank()))) {
-    failure reason = make_failure(errc::excluded);
-    reason.set_detail("the other ranks go on without rank %d",
-                      members_.world_rank(members_.rank()));
-    end_front(reason);
+    owner_.excluded(members_);
+    end_front(excluded_failure(members_.world_rank(members_.rank()), id()));
     return true;
   }
   if (!is_decided) return false;
@@ -129,6 +137,12 @@ COLLS_ONCE void communicator_recovery::peer_lost(int peer, bool proved) {
   complete_front();
 }
 
+COLLS_ONCE void communicator_recovery::excluded_by(int peer) {
+  if (members_.rank_of(peer) < 0) return;
+  run([&] { consensus_.exclude_self(); });
+  complete_front();
+}
+
 COLLS_ONCE bool communicator_recovery::receive(int peer, std::span<const std::byte> message) {
   const int source = members_.rank_of(peer);
   if (source < 0 || source == members_.rank()) return false;
@@ -147,6 +161,7 @@ COLLS_ONCE void communicator_recovery::sweep(time_point now) {
   next_sweep_ = now + 100 * milliseconds;
   if (consensus_.current_state() == consensus::state::no_quorum) {
     if (no_quorum_since_ == never) no_quorum_since_ = now;
+    ask_lost_peers();
     if (now - no_quorum_since_ < settling) return;
     failure reason = make_failure(errc::no_quorum);
     reason.set_detail("no more than half of the %d ranks can be reached", members_.size());
@@ -156,6 +171,14 @@ COLLS_ONCE void communicator_recovery::sweep(time_point now) {
     if (!is_first) run([&] { consensus_.spread_late(); });
   }
   complete_front();
+}
+
+COLLS_ONCE void communicator_recovery::ask_lost_peers() {
+  const int own = members_.rank();
+  for (const broken_link& link : consensus_.view().broken()) {
+    if (link.low != own && link.high != own) continue;
+    owner_.ask_lost_peer(members_.world_rank(link.low == own ? link.high : link.low));
+  }
 }
 
 // ---- messages

@@ -58,6 +58,11 @@ class communicator_table {
   /// Records that the world rank `rank` has died. `death_in` then reports the death for every
   /// communicator that contains the rank, even if the communicator is created after the death.
   void note_death(int rank, const failure& reason) noexcept;
+  /// Forgets the death of `rank`, unless it is proved.
+  void forget_suspicion(int rank) noexcept {
+    std::erase_if(deaths_,
+                  [=](const death& known) { return known.rank == rank && !known.reason.proved; });
+  }
   /// Returns the failure that describes the death of a member of the communicator, or null if no
   /// member has died.
   const failure* death_in(const communicator_state& communicator) const;

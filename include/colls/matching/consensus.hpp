@@ -77,6 +77,8 @@ class consensus {
   void call(const recovery_request& request);
   /// Called when the rank `peer` is proved to have ended.
   void add_proved(int peer);
+  /// Called when another rank has said that it goes on without this one.
+  void exclude_self();
   /// Called when the link between two ranks is broken.
   void add_broken(int a, int b);
   /// Handles a message that `source` has sent.

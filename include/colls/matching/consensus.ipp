@@ -27,6 +27,10 @@ COLLS_ONCE void consensus::add_proved(int peer) {
   if (peer != rank_ && view_.add_proved(peer)) view_has_grown();
 }
 
+COLLS_ONCE void consensus::exclude_self() {
+  if (view_.add_proved(rank_)) view_has_grown();
+}
+
 COLLS_ONCE void consensus::add_broken(int a, int b) {
   if (a != b && view_.add_broken(a, b)) view_has_grown();
 }

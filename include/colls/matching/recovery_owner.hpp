@@ -22,10 +22,16 @@ class recovery_owner {
   /// the world.
   virtual bool send_recovery(int peer, std::uint32_t communicator,
                              std::span<const std::byte> message) = 0;
+  /// Asks the world rank `peer`, to which the link of this rank is broken, whether it goes on without
+  /// this rank. If it does and can be reached again, this rank is told so.
+  virtual void ask_lost_peer(int peer) = 0;
   /// Called when the ranks of a communicator have agreed that some of them are lost. Revokes the
   /// communicator, unless it has failed. `lost` contains ranks of the communicator.
   virtual void losses_agreed(const communicator_state& communicator,
                              const std::vector<lost_rank>& lost) = 0;
+
+  /// Called when the other ranks of a communicator go on without this rank.
+  virtual void excluded(const communicator_state& communicator) = 0;
 
  protected:
   ~recovery_owner() = default;

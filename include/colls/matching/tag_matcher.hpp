@@ -84,6 +84,11 @@ class failure_hooks {
   }
   /// Returns whether `recover` sends messages.
   virtual bool can_recover() const { return false; }
+  /// Asks `peer`, whose connection has ended, whether it goes on without this rank. If so, calls
+  /// `tag_matcher::excluded_by`.
+  virtual void ask_lost_peer(int peer) { (void)peer; }
+  /// Called when the ranks have agreed to go on without `peer`.
+  virtual void peer_excluded(int peer) { (void)peer; }
   /// Returns whether each loss of a rank of the communicator is proved, as `failure::proved` says.
   /// The result must be equal on all ranks of the communicator.
   virtual bool proves_losses(const communicator_state& communicator) const {
@@ -161,12 +166,14 @@ class tag_matcher final : public match_queues, recovery_owner {
   /// complete the operation.
   std::error_code peer_left(int peer, const operation_record& record);
 
-  /// Calls `visitor` for each failed communicator that contains `peer`. When a connection to `peer`
-  /// has opened, a transport uses this function to tell `peer` which communicators have failed.
+  /// Calls `visitor(communicator, reason)` for each failed communicator that contains `peer`. When a
+  /// connection to `peer` has opened, a transport uses this function to tell `peer` which
+  /// communicators have failed, and why.
   template <class Visitor>
   void for_each_failed(int peer, Visitor visitor) const {
     for (const communicator_state* communicator : communicators_.all()) {
-      if (communicator->failed() && communicator->rank_of(peer) >= 0) visitor(*communicator);
+      if (!communicator->failed() || communicator->rank_of(peer) < 0) continue;
+      visitor(*communicator, reason_for(peer, communicator->reason(), communicator->id()));
     }
   }
 
@@ -282,6 +289,17 @@ class tag_matcher final : public match_queues, recovery_owner {
   bool is_recovering_with(int peer) const;
   /// Called when `peer` has ended or has left the world. It takes part in no agreement any more.
   void peer_ended(int peer);
+  /// Called when the ranks have agreed to go on with `peer`. Forgets that others have suspected it.
+  void confirm(int peer);
+  /// Called when the ranks have agreed to go on without `peer`, which may live. It is told so
+  /// whenever it sends anything.
+  void exclude(int peer);
+  /// Called when `peer` has told this rank that it goes on without it.
+  void excluded_by(int peer);
+  bool is_excluded(int peer) const {
+    return std::find(excluded_.begin(), excluded_.end(), peer) != excluded_.end();
+  }
+
   // ---- working memory
 
   using block = scratch_pool::block;
@@ -358,6 +376,8 @@ class tag_matcher final : public match_queues, recovery_owner {
     return false;
   }
   void refuse_peer(int peer, const failure& reason);
+  // Returns the failure that `peer` is told if `reason` is why the communicator has failed.
+  failure reason_for(int peer, const failure& reason, std::uint32_t communicator) const;
 
   // Returns the ranks whose messages the operation still waits for, without duplicates. A receive
   // from any source counts as rank -1.
@@ -419,6 +439,10 @@ class tag_matcher final : public match_queues, recovery_owner {
                      std::span<const std::byte> message) override;
   void losses_agreed(const communicator_state& communicator,
                      const std::vector<lost_rank>& lost) override;
+  void excluded(const communicator_state& communicator) override;
+  void ask_lost_peer(int peer) override {
+    for (failure_hooks* hooks : hooks_) hooks->ask_lost_peer(peer);
+  }
   communicator_recovery* find_recovery(std::uint32_t id) const;
   void keep_early_recovery(int peer, std::uint32_t id, std::span<const std::byte> message);
   void replay_early_recoveries(communicator_state& communicator);
@@ -434,6 +458,7 @@ class tag_matcher final : public match_queues, recovery_owner {
   scratch_pool scratch_pool_;
   std::vector<std::unique_ptr<communicator_recovery>> recoveries_;
   std::vector<int> broken_links_;                 // the peers that this rank cannot reach
+  std::vector<int> excluded_;                     // the peers that shrink has left out
   std::vector<early_recovery> early_recoveries_;  // for communicators that are being created
 };
 

@@ -54,7 +54,12 @@ COLLS_ONCE void tag_matcher::abandon_ids(std::uint32_t first,
 
 COLLS_ONCE void tag_matcher::revoke(communicator_state& communicator, failure reason,
                                     int reporter) {
-  if (communicator.failed()) return;
+  if (communicator.failed()) {
+    // This rank knows now why the others could not be reached.
+    const bool is_excluded_now = reason.code == errc::excluded && reason.culprit == rank_;
+    if (is_excluded_now) communicator.fail(reported_failure(reason));
+    return;
+  }
   if (reason.observer < 0) reason.observer = rank_;
   // A dead rank may belong to several communicators, so the reason names none of them.
   reason.communicator = reason.code == errc::peer_failed ? 0 : communicator.id();
@@ -192,8 +197,14 @@ COLLS_ONCE time_point tag_matcher::due() const {
   return first;
 }
 
+COLLS_ONCE failure tag_matcher::reason_for(int peer, const failure& reason,
+                                           std::uint32_t communicator) const {
+  return is_excluded(peer) ? excluded_failure(peer, communicator) : reason;
+}
+
 COLLS_ONCE void tag_matcher::refuse_peer(int peer, const failure& reason) {
-  for (failure_hooks* hooks : hooks_) hooks->refuse(peer, reason);
+  const failure told = reason_for(peer, reason, reason.communicator);
+  for (failure_hooks* hooks : hooks_) hooks->refuse(peer, told);
 }
 
 // ---- recovery
@@ -296,6 +307,31 @@ COLLS_ONCE void tag_matcher::losses_agreed(const communicator_state& communicato
   reason.proved = lost.front().proved;
   reason.set_detail("the ranks have agreed that rank %d is lost", reason.culprit);
   revoke(*in_use, reason);
+}
+
+COLLS_ONCE void tag_matcher::excluded(const communicator_state& communicator) {
+  communicator_state* const in_use = find(communicator.id());
+  if (in_use != nullptr) revoke(*in_use, excluded_failure(rank_, communicator.id()), rank_);
+}
+
+COLLS_ONCE void tag_matcher::excluded_by(int peer) {
+  for (std::size_t i = 0; i < communicators_.all().size(); ++i) {
+    const communicator_state& communicator = *communicators_.all()[i];
+    if (communicator.rank_of(peer) >= 0) excluded(communicator);
+  }
+  for (std::size_t i = 0; i < recoveries_.size(); ++i) recoveries_[i]->excluded_by(peer);
+}
+
+COLLS_ONCE void tag_matcher::confirm(int peer) {
+  const bool is_cut_off =
+      std::find(broken_links_.begin(), broken_links_.end(), peer) != broken_links_.end();
+  if (!is_cut_off) communicators_.forget_suspicion(peer);
+}
+
+COLLS_ONCE void tag_matcher::exclude(int peer) {
+  if (is_excluded(peer)) return;
+  excluded_.push_back(peer);
+  for (failure_hooks* hooks : hooks_) hooks->peer_excluded(peer);
 }
 
 // Called when this rank leaves a communicator. Keeps some agreements of such communicators, since a

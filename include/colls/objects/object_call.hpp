@@ -47,11 +47,11 @@ class written_objects {
     ends_.push_back(bytes_.size());
   }
   /// Returns the bytes of each object. They move with this object.
-  std::vector<any_buffer> pieces() {
-    std::vector<any_buffer> result;
+  std::vector<any_view> pieces() {
+    std::vector<any_view> result;
     std::size_t begin = 0;
     for (const std::size_t end : ends_) {
-      result.push_back({bytes_.data() + begin, end - begin, 1});
+      result.push_back(any_buffer(bytes_.data() + begin, end - begin, 1));
       begin = end;
     }
     return result;

@@ -408,6 +408,7 @@ struct prober final : colls::interprocess::connection_owner, colls::interprocess
   colls::tag_matcher& matching() override { return all; }
   void opened(colls::interprocess::connection&) override {}
   void unreachable(colls::interprocess::connection&, const colls::failure&) override {}
+  bool is_excluded(int) override { return false; }
   bool is_needed(colls::interprocess::connection&) override { return false; }
   task<bool> has_left(int) override { co_return false; }
   void loss_examined(colls::interprocess::connection&, bool) override {}

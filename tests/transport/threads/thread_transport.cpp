@@ -177,6 +177,26 @@ TEST_CASE("threads agree, and those that have left are lost") {
   }
 }
 
+TEST_CASE("threads leave one after the other, and the others go on with what is left") {
+  for (const int p : {2, 3, 5, 8}) {
+    threads::run(p, [](communicator& comm) -> task<> {
+      const int own = comm.rank();
+      std::vector<int> data(20'000);
+      while (comm.rank() != comm.size() - 1) {
+        const int size = comm.size();
+        try {
+          for (;;) co_await comm.all_reduce(data, maximum{});
+        } catch (const error&) {
+        }
+        communicator left = co_await comm.shrink();
+        comm = std::move(left);
+        expect(comm.size() == size - 1, "one thread has left");
+        expect(comm.rank() == own && comm.previous_rank(own) == own, "the ranks keep their order");
+      }
+    });
+  }
+}
+
 // Polls for a random short time, or not at all.
 void poll_randomly(communicator& comm, std::mt19937& random) {
   const auto polls = random() % 3 == 0 ? 0 : random() % 400;

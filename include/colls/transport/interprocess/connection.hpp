@@ -91,6 +91,8 @@ class connection final : pipe_handler {
   bool is_probing = false;    // the connector checks whether the peer's host still answers
   time_point next_probe = 0;
 
+  bool is_fenced = false;  // this rank goes on without the peer, and does not wait for it
+
   /// The number of this connection among those of its table that events report, or -1.
   int reported_index = -1;
 

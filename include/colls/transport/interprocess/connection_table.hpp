@@ -85,9 +85,11 @@ class connection_table {
   bool flush_all();
   void say_goodbye();
   void shut_writing();
+  /// Returns whether a connection is open to a peer that this rank has not left behind.
   bool any_open() const {
-    return std::any_of(all_.begin(), all_.end(),
-                       [](const auto& entry) { return entry.second->is_open(); });
+    return std::any_of(all_.begin(), all_.end(), [](const auto& entry) {
+      return entry.second->is_open() && !entry.second->is_fenced;
+    });
   }
   void shut() {
     for (auto& [peer, conn] : all_) conn->shut();

@@ -39,6 +39,7 @@ COLLS_ONCE bool connection_table::flush_all() {
   bool any = false;
   for (auto& [peer, conn] : all_) {
     if (conn->is_open()) conn->flush();
+    if (conn->is_fenced) continue;
     const bool opens = conn->is_open() || conn->is_dialing || conn->is_accepted;
     any |= conn->is_half_open || (!conn->is_idle() && !conn->has_ended() && opens);
   }

@@ -29,9 +29,12 @@ class connector final : carrier::owner {
     virtual void opened(connection& conn) = 0;
     /// Called when no connection to the peer can be opened. `reason.code` is `errc::closed` if the
     /// peer has left the world. It is `errc::peer_failed` if the peer seems to be dead or the
-    /// handshake with the peer has failed. Any other code means that this rank or the store has a
-    /// problem. The peer may then be alive.
+    /// handshake with the peer has failed. It is `errc::excluded` if the peer goes on without this
+    /// rank. Any other code means that this rank or the store has a problem. The peer may then be
+    /// alive.
     virtual void unreachable(connection& conn, const failure& reason) = 0;
+    /// Returns whether this rank goes on without the peer.
+    virtual bool is_excluded(int peer) = 0;
     /// Returns whether an operation of this rank waits for the peer.
     virtual bool is_needed(connection& conn) = 0;
     /// Returns whether the peer, which does not listen any more, has left the world.
@@ -64,6 +67,10 @@ class connector final : carrier::owner {
   /// `owner::loss_examined`.
   void examine_loss(connection& conn);
 
+  /// Connects to the peer of a connection that has ended, only to learn whether the peer goes on
+  /// without this rank. If it does, calls `owner::unreachable` with `errc::excluded`.
+  void ask_lost_peer(connection& conn);
+
   /// Prevents this rank from dialling any further peers. Dials that are already in progress may
   /// still succeed. Returns false if this function had been called before.
   bool stop_dialing() { return !std::exchange(stopped_, true); }
@@ -90,6 +97,7 @@ class connector final : carrier::owner {
   task<> dial(connection& conn);
   task<> probe_host(connection& conn);
   task<> dial_lost_peer(connection& conn);
+  task<> dial_to_ask(connection& conn);
   static void set_address(failure& reason, const connection& conn, const dial_attempt& attempt);
   // Logs that a connection cannot be opened yet because this rank or the peer lacks a resource,
   // such as file descriptors. The shortage may be temporary.
@@ -119,6 +127,7 @@ class connector final : carrier::owner {
   bool may_accept(int peer);
 
   static constexpr time_point probe_interval = 5 * seconds;
+  static constexpr time_point ask_limit = 400 * milliseconds;
 
   scheduler& scheduler_;
   int rank_;

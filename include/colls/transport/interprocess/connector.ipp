@@ -122,6 +122,12 @@ COLLS_ONCE task<> connector::dial(connection& conn) {
         attempt.is_peer_alive = true;
         log_shortage(conn.peer(), cause.detail);
       }
+      if (cause.code == errc::excluded) {
+        reason = cause;
+        reason.culprit = rank_;
+        hopeless = true;
+        break;
+      }
       hopeless = cause.code == errc::auth_failed || cause.code == errc::protocol_error ||
                  cause.code == errc::peer_failed;
     } catch (const std::bad_alloc&) {
@@ -192,6 +198,32 @@ COLLS_ONCE task<> connector::dial_lost_peer(connection& conn) {
   if (!closing_) owner_.loss_examined(conn, is_refused);
 }
 
+COLLS_ONCE void connector::ask_lost_peer(connection& conn) {
+  if (!conn.has_ended() || conn.is_dialing || stopped_) return;
+  try {
+    tasks_.start(dial_to_ask(conn));
+  } catch (const std::bad_alloc&) {
+    // The caller asks again.
+  }
+}
+
+COLLS_ONCE task<> connector::dial_to_ask(connection& conn) {
+  conn.is_dialing = true;
+  const flag_guard dialing(conn.is_dialing);
+  failure answer;
+  try {
+    dial_attempt attempt{conn.peer(), time_span::from_nanoseconds(ask_limit)};
+    for (std::size_t i = 0; i < carriers_.size(); ++i) {
+      const bool is_dialed = co_await carriers_[i]->dial(attempt);
+      if (is_dialed) break;
+    }
+  } catch (const error& thrown) {
+    answer = thrown.record();
+  } catch (const std::bad_alloc&) {
+  }
+  if (answer.code == errc::excluded && !closing_) owner_.unreachable(conn, answer);
+}
+
 COLLS_ONCE void connector::set_address(failure& reason, const connection& conn,
                                        const dial_attempt& attempt) {
   if (!attempt.has_address) return;
@@ -216,6 +248,7 @@ COLLS_ONCE void connector::opened(int peer, std::unique_ptr<pipe> end) {
 
 COLLS_ONCE verdict connector::judge(int peer) {
   if (closing_) return verdict::unavailable;
+  if (owner_.is_excluded(peer)) return verdict::excluded;
   if (!may_accept(peer)) {
     return has_abandoned(peer) ? verdict::connection_failed : verdict::duplicate;
   }

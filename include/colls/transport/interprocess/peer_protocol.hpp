@@ -32,6 +32,8 @@ class peer_protocol final : failure_hooks, connection_owner, connector::owner {
     /// Called when a communicator has failed, before its sends and receives fail. `is_first` is
     /// true if this rank has found the failure, so that other ranks may not know of it.
     virtual void revoked(communicator_state&, const failure&, bool is_first) { (void)is_first; }
+    /// Called when the ranks have agreed to go on without `peer`.
+    virtual void excluded(int peer) { (void)peer; }
     /// Called when a connection has opened, before anything is read from it.
     virtual void opened(connection&) {}
     virtual void heap_received(connection&, detail::descriptor) {}
@@ -79,6 +81,7 @@ class peer_protocol final : failure_hooks, connection_owner, connector::owner {
 
   COLLS_ONCE void opened(connection& conn) override;
   COLLS_ONCE void unreachable(connection& conn, const failure& reason) override;
+  bool is_excluded(int peer) override { return matcher_.is_excluded(peer); }
   COLLS_ONCE bool is_needed(connection& conn) override;
   task<bool> has_left(int peer) override { return owner_.has_left(peer); }
   COLLS_ONCE void loss_examined(connection& conn, bool proved) override;
@@ -97,6 +100,8 @@ class peer_protocol final : failure_hooks, connection_owner, connector::owner {
   COLLS_ONCE void add_senders(const operation_record& record, std::vector<int>& ranks) override;
   COLLS_ONCE bool recover(int peer, std::uint32_t communicator,
                           std::span<const std::byte> message) override;
+  COLLS_ONCE void ask_lost_peer(int peer) override;
+  COLLS_ONCE void peer_excluded(int peer) override;
   bool can_recover() const override { return true; }
   bool proves_losses(const communicator_state& communicator) const override {
     return owner_.proves_losses(communicator);

@@ -104,7 +104,9 @@ COLLS_ONCE void peer_protocol::receive_revoke(connection& conn, const header& fr
     reason.set_detail("it takes this rank for dead: %.250s", original.detail);
   }
   const bool is_of_another = reason.culprit >= 0 && reason.culprit != matcher_.rank();
-  if (reason.code == errc::peer_failed && is_of_another) {
+  // What the peer only suspects makes this communicator fail, and no other: the link of this rank to
+  // the culprit may be good.
+  if (reason.code == errc::peer_failed && is_of_another && reason.proved) {
     matcher_.peer_died(reason.culprit, reason, conn.peer());
   } else {
     matcher_.revoke(frame.communicator, reported_failure(reason), conn.peer());
@@ -113,9 +115,10 @@ COLLS_ONCE void peer_protocol::receive_revoke(connection& conn, const header& fr
 
 COLLS_ONCE void peer_protocol::opened(connection& conn) {
   owner_.opened(conn);
-  matcher_.for_each_failed(conn.peer(), [&](const communicator_state& communicator) {
-    send_revoke(conn, communicator.id(), communicator.reason());
-  });
+  const auto tell = [&](const communicator_state& communicator, const failure& reason) {
+    send_revoke(conn, communicator.id(), reason);
+  };
+  matcher_.for_each_failed(conn.peer(), tell);
   matcher_.peer_connected(conn.peer(), scheduler_.now());
 }
 
@@ -125,6 +128,8 @@ COLLS_ONCE void peer_protocol::unreachable(connection& conn, const failure& reas
   } else if (reason.code == errc::peer_failed) {
     matcher_.peer_died(conn.peer(), reason);
     if (!reason.proved) matcher_.link_broken(conn.peer());
+  } else if (reason.code == errc::excluded) {
+    matcher_.excluded_by(conn.peer());
   } else {
     fail_waiting_for(conn.peer(), reason);
   }
@@ -276,8 +281,18 @@ COLLS_ONCE bool peer_protocol::recover(int peer, std::uint32_t communicator,
     frame.length = part.size();
     conn.control(frame, part.data());
   }
-  connections_.flush_soon(conn);
+  // This rank may compute for a long time before it polls again, and others may need the message.
+  conn.flush();
   return true;
+}
+
+COLLS_ONCE void peer_protocol::ask_lost_peer(int peer) {
+  connector_.ask_lost_peer(connections_.get(peer));
+}
+
+COLLS_ONCE void peer_protocol::peer_excluded(int peer) {
+  connections_.get(peer).is_fenced = true;
+  owner_.excluded(peer);
 }
 
 COLLS_ONCE void peer_protocol::receive_recovery(connection& conn, const header& frame,

@@ -21,6 +21,7 @@ inline constexpr time_point dead_peer_timeout = 10 * seconds;
 /// What an attempt to dial a peer has shown.
 struct dial_attempt {
   int peer;
+  time_span limit = time_span::from_nanoseconds(dead_peer_timeout);  // of the connection
   bool has_address = false;  // the carrier knows where the peer listens
   /// The peer's system has answered, or an error says nothing about the peer.
   bool is_peer_alive = false;

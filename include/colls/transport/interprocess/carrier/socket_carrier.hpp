@@ -42,7 +42,7 @@ class socket_carrier final : public listening_carrier {
 inline task<bool> socket_carrier::dial(dial_attempt& attempt) {
   const endpoint address = co_await look_up(attempt);
   stream socket(engine_);
-  socket.set_deadline(engine_.now() + dead_peer_timeout);
+  socket.set_deadline(attempt.limit.after(engine_.now()));
   const detail::outcome connected = co_await detail::attempt(socket.connect(address));
   if (connected.ec) {
     attempt.error = connected.ec;

@@ -1,0 +1,204 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+// Ranks that go on with what is left, on simulated networks: ranks that die at every event, alone and
+// in pairs; links that are cut, hosts that are isolated and ranks that freeze, by seeds.
+//
+// COLLS_TEST_FULL=1 runs more seeds, COLLS_SIM_SEEDS=N runs N.
+
+#include "fault_trial.hpp"
+
+#include <list>
+#include <set>
+#include <string>
+
+namespace {
+
+using colls::errc;
+
+constexpr int max_rounds = 8;  // more than any run needs
+
+std::uint32_t bit(int rank) { return std::uint32_t{1} << rank; }
+
+struct survival {
+  std::vector<std::uint32_t> sets;  // the world ranks of each communicator that shrink has made
+  std::vector<std::uint64_t> sums;  // of the sets on which an all_reduce succeeded
+  errc failed{};                    // with which the program ended
+  int world_rank = -1;
+};
+using trial = fault_trial<survival>;
+
+/// Agrees whether all ranks have finished the work. A rank that still waits in the work is late, so
+/// the call is repeated until the work of that rank has failed.
+colls::task<colls::agreement> agree_on_end(communicator& comm, bool is_done) {
+  for (int attempt = 0;; ++attempt) {
+    try {
+      auto agreeing = comm.agree(is_done ? 1 : 0);
+      co_return co_await agreeing;
+    } catch (const colls::error& failed) {
+      if (failed.record().code != errc::timeout || attempt == 2) throw;
+    }
+  }
+}
+
+/// Works on `world`, and goes on with what is left until all ranks of that have finished the work.
+colls::task<> go_on(communicator& world, survival& result) {
+  result.world_rank = world.rank();
+  std::list<communicator> made;
+  communicator* current = &world;
+  std::vector<int> members;
+  for (int rank = 0; rank < world.size(); ++rank) members.push_back(rank);
+  try {
+    for (int round = 0; round < max_rounds; ++round) {
+      std::uint32_t data[2] = {bit(world.rank()), 1};
+      bool is_done = false;
+      try {
+        co_await current->all_reduce(data);
+        is_done = true;
+      } catch (const colls::error&) {
+      }
+      auto agreeing = agree_on_end(*current, is_done);
+      const colls::agreement all = co_await agreeing;
+      if (all.value == 1 && all.lost.empty()) {
+        result.sums.push_back(data[0]);
+        break;
+      }
+      auto shrinking = current->shrink();
+      made.push_back(co_await shrinking);
+      communicator& left = made.back();
+      std::vector<int> next;
+      std::uint32_t set = 0;
+      for (int rank = 0; rank < left.size(); ++rank) {
+        next.push_back(members[static_cast<std::size_t>(left.previous_rank(rank))]);
+        set |= bit(next.back());
+      }
+      if (next[static_cast<std::size_t>(left.rank())] != world.rank())
+        throw std::logic_error("rank");
+      members = next;
+      result.sets.push_back(set);
+      current = &left;
+    }
+  } catch (const colls::error& failed) {
+    result.failed = failed.record().code;
+  }
+}
+
+std::string text_of(const std::vector<std::uint32_t>& sets) {
+  std::string text;
+  for (const std::uint32_t set : sets) text += std::to_string(set) + " ";
+  return text;
+}
+
+/// Checks that the ranks that live on have made the same communicators, one after the other, as far
+/// as they got.
+void check_sets(const trial& all, std::set<std::string>& distinct) {
+  REQUIRE_FALSE(all.hangs());
+  const std::vector<std::uint32_t>* longest = nullptr;
+  for (int rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].was_killed) continue;
+    if (longest == nullptr || all[rank].sets.size() > longest->size()) longest = &all[rank].sets;
+  }
+  if (longest == nullptr) return;
+  distinct.insert(text_of(*longest));
+  for (int rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].was_killed) continue;
+    const std::vector<std::uint32_t>& own = all[rank].sets;
+    REQUIRE(std::equal(own.begin(), own.end(), longest->begin()));
+    for (const std::uint32_t set : own) REQUIRE((set & bit(rank)) != 0);
+    for (const std::uint64_t sum : all[rank].sums) {
+      const std::uint32_t set = own.empty() ? bit(all.size()) - 1 : own.back();
+      REQUIRE(sum == set);
+    }
+  }
+}
+
+/// Checks that all ranks that live have finished the work, and that exactly killed ranks are lost.
+void check_kills(const trial& all, std::set<std::string>& distinct) {
+  check_sets(all, distinct);
+  for (int rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].was_killed) continue;
+    REQUIRE(all[rank].failed == errc{});
+    REQUIRE(all[rank].sums.size() == 1);
+    for (int other = 0; other < all.size(); ++other) {
+      const bool is_left_out = (all[rank].sums[0] & bit(other)) == 0;
+      if (is_left_out) REQUIRE(all[other].was_killed);
+    }
+  }
+}
+
+TEST_CASE("a rank dies at every event, and a second one at every event of what follows") {
+  int runs = 0;
+  int both = 0;
+  std::set<std::string> distinct;
+  // Every kill is tried with up to 4 ranks; with 5 ranks, COLLS_TEST_FULL tries every one.
+  for (int size = 1; size <= (is_full() ? 5 : 4); ++size) {
+    for (const latency& set : latencies()) {
+      for (int first = 0; first < size; ++first) {
+        for (std::uint64_t event = 1;; ++event) {
+          CAPTURE(size);
+          CAPTURE(first);
+          CAPTURE(event);
+          fault_plan plan;
+          plan.faults = {kill(first, event)};
+          const trial alone(size, settings_of(set, plan), go_on);
+          check_kills(alone, distinct);
+          ++runs;
+          if (alone.world().injected_faults().empty()) break;
+          for (int second = first + 1; second < size; ++second) {
+            for (std::uint64_t other_event = 1;; ++other_event) {
+              CAPTURE(second);
+              CAPTURE(other_event);
+              plan.faults = {kill(first, event), kill(second, other_event)};
+              const trial pair(size, settings_of(set, plan), go_on);
+              check_kills(pair, distinct);
+              ++runs;
+              both += pair.kills() == 2 ? 1 : 0;
+              if (pair.world().injected_faults().size() < 2) break;
+            }
+          }
+        }
+      }
+    }
+  }
+  MESSAGE(runs, " runs, ", distinct.size(), " distinct sequences of survivors, ", both,
+          " runs with both deaths before the end of the work");
+  CHECK(both > 1000);
+}
+
+/// What the ranks of several runs had in the end.
+struct summary {
+  std::set<std::string> distinct;
+  int finished = 0;
+  int ended = 0;
+};
+
+void check_seed(unsigned seed, summary& sum) {
+  CAPTURE(seed);
+  std::mt19937 random(seed);
+  const int size = 2 + static_cast<int>(random() % 5);
+  const fault_plan plan = draw_faults(random, size);
+  CAPTURE(plan.text());
+  const trial all(size, settings_of(latencies()[random() % 3], plan), go_on);
+  check_sets(all, sum.distinct);
+  for (int rank = 0; rank < size; ++rank) {
+    if (all[rank].was_killed) continue;
+    ++sum.ended;
+    const errc code = all[rank].failed;
+    sum.finished += code == errc{} ? 1 : 0;
+    CAPTURE(rank);
+    CAPTURE(static_cast<int>(code));
+    CHECK((code == errc{} || code == errc::no_quorum || code == errc::excluded));
+    if (code == errc{}) CHECK(all[rank].sums.size() == 1);
+  }
+}
+
+TEST_CASE(
+    "cut links, isolated hosts and frozen ranks: no two sets of survivors, and every call ends") {
+  const unsigned seeds = seed_count(1'000, 100'000);
+  summary sum;
+  for (unsigned seed = 0; seed < seeds; ++seed) check_seed(seed, sum);
+  MESSAGE(sum.finished, " of ", sum.ended, " ranks have finished, ", sum.distinct.size(),
+          " distinct sequences of survivors");
+  CHECK(sum.finished > sum.ended / 4);
+}
+
+}  // namespace
