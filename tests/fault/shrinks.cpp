@@ -263,4 +263,35 @@ TEST_CASE("communicators without the lost rank go on, and those with it are shru
   }
 }
 
+TEST_CASE("a rank that closes only a part of the world stays in the world") {
+  const int size = 4;
+  const auto live = [](colls::world& world, const line& test) -> task<> {
+    auto part = co_await world.split(world.rank() < 3 ? 0 : -1);
+    auto other = co_await world.dup();
+    std::vector<int> data(100, 1);
+    co_await world.all_reduce(data, colls::maximum{});
+    test.say("works");
+    if (world.rank() == 1) {
+      auto closing = part.close();
+      co_await closing;
+    } else if (part) {
+      const colls::world left = co_await part.shrink();
+      test.say("left " + std::to_string(left.size()));
+    }
+    for (int step = 0; step < 200; ++step) co_await world.all_reduce(data, colls::maximum{});
+    if (world.rank() == 1) co_await world.send(data, 0);
+    if (world.rank() == 0) co_await world.recv(data, 1);
+    co_await other.all_reduce(data, colls::maximum{});
+    test.say("good");
+    test.hear();
+  };
+  for (const char* const transport : {"hybrid", "tcp"}) {
+    CAPTURE(std::string(transport));
+    job all(size, live, over(transport));
+    REQUIRE(all.all_say("works"));
+    for (const int rank : {0, 2}) CHECK(all.hear(rank) == "left 2");
+    CHECK(all.all_say("good"));
+  }
+}
+
 }  // namespace

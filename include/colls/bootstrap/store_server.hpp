@@ -67,8 +67,9 @@ class store_server final : authenticating_listener::handler, engine::source {
   void announce_failure(const reported_failure& report);
   void announce_failure(int rank, std::string_view reason);
 
-  /// Called when the other ranks go on without `rank`, which may live: `drain` does not wait for it.
-  void exclude(int rank);
+  /// Sets whether the other ranks go on without `rank`, which may live. `drain` then does not wait
+  /// for it.
+  void exclude(int rank, bool is_excluded);
 
   /// Waits until every rank that has joined has left or failed, or until the deadline.
   task<> drain(time_point deadline);

@@ -63,11 +63,15 @@ COLLS_ONCE std::size_t store_server::unsent_bytes() const {
 
 COLLS_ONCE void store_server::announce_failure(const reported_failure& report) {
   failure reason = report;
-  const bool is_death = reason.code == errc::peer_failed;
-  if (is_death) reason.communicator = 0;  // the death of a rank concerns all communicators
+  // The death of a rank concerns all communicators. What a rank only suspects concerns one.
+  const bool is_suspicion = reason.observer >= 0 && !reason.proved;
+  const bool is_death = reason.code == errc::peer_failed && !is_suspicion;
+  if (is_death) reason.communicator = 0;
   for (const failure& known : failures_) {
+    const bool is_weaker =
+        known.proved < reason.proved || (known.observer >= 0 && !known.proved && !is_suspicion);
     if (known.culprit == reason.culprit && known.code == reason.code &&
-        known.communicator == reason.communicator && known.proved >= reason.proved) {
+        known.communicator == reason.communicator && !is_weaker) {
       return;
     }
   }
@@ -422,8 +426,9 @@ COLLS_ONCE bool store_server::awaits_ranks() const {
   return present_ > std::count_if(excluded_.begin(), excluded_.end(), is_present);
 }
 
-COLLS_ONCE void store_server::exclude(int rank) {
-  excluded_.push_back(rank);
+COLLS_ONCE void store_server::exclude(int rank, bool is_excluded) {
+  std::erase(excluded_, rank);
+  if (is_excluded) excluded_.push_back(rank);
   if (!awaits_ranks()) end_drain();
 }
 

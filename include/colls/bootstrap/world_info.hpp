@@ -168,8 +168,8 @@ task<> abandon(world_info& info, failure reason, time_point deadline);
 /// Tells the store that this rank leaves the world. If this rank hosts the store, also waits until
 /// every other rank has left or failed, or until `deadline` has passed.
 task<> leave(world_info& info, time_point deadline);
-/// Called when the ranks have agreed to go on without `rank`. `leave` does not wait for it.
-void exclude(world_info& info, int rank);
+/// Sets whether the ranks have agreed to go on without `rank`. `leave` then does not wait for it.
+void exclude(world_info& info, int rank, bool is_excluded);
 
 }  // namespace colls
 

@@ -238,8 +238,8 @@ COLLS_ONCE task<> abandon(world_info& info, failure reason, time_point deadline)
   co_await leave(info, deadline);
 }
 
-COLLS_ONCE void exclude(world_info& info, int rank) {
-  if (info.server) info.server->exclude(rank);
+COLLS_ONCE void exclude(world_info& info, int rank, bool is_excluded) {
+  if (info.server) info.server->exclude(rank, is_excluded);
 }
 
 COLLS_ONCE task<> leave(world_info& info, time_point deadline) {

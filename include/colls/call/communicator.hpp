@@ -651,9 +651,9 @@ class communicator : public view_calls<communicator<Transport>, transport_memory
   /// its operations have ended when the result comes.
   ///
   /// The new communicator has the costs, the executor and the memory of `allocate` of this one. It
-  /// takes no buffers that are registered with this one. What is made of the world closes the
-  /// connections of the world, if no other communicator does so later. A rank that lives and is left
-  /// out gets `excluded` for its calls. Fails with `not_applicable` on a result of `attach` or
+  /// takes no buffers that are registered with this one. The last one that is closed, of the world
+  /// and of what shrink has made of it, closes the connections. A rank that lives and is left out
+  /// gets `excluded` for its calls. Fails with `not_applicable` on a result of `attach` or
   /// `dup(executor)`.
   operation<communicator> shrink(const recovery_options& opts = {}) { return core_->shrink(opts); }
   /// Returns the rank that `rank` had in the communicator on which `shrink` was called. Returns

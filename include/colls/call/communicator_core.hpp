@@ -200,7 +200,7 @@ class core final : public call_queue {
   operation<Value> start_recovery(collective coll, const recovery_options& opts, const Body& body);
   /// Returns the ids that this rank offers to the agreement `number`, or null if there is no memory.
   std::shared_ptr<reserved_ids> reserve_shrink_ids(std::uint64_t number) noexcept;
-  task<communicator<Transport>> shrink_body(quorum needed);
+  task<communicator<Transport>> shrink_body(call_base& owner, quorum needed);
 
   time_point now() const override;
   int host_of(int rank) const override;

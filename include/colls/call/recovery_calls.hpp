@@ -73,7 +73,7 @@ std::shared_ptr<typename core<Transport>::reserved_ids> core<Transport>::reserve
 }
 
 template <class Transport>
-task<communicator<Transport>> core<Transport>::shrink_body(quorum needed) {
+task<communicator<Transport>> core<Transport>::shrink_body(call_base& owner, quorum needed) {
   std::shared_ptr<reserved_ids> reserved;
   const auto free_ids = [&](std::uint64_t number) {
     reserved = reserve_shrink_ids(number);
@@ -83,6 +83,9 @@ task<communicator<Transport>> core<Transport>::shrink_body(quorum needed) {
                                         free_ids);
   co_await end_of<communicator_recovery::waiter>{&decided};
   const recovery_decision decision = decided.result();
+  // The others go on with the result, so this call must not expire any more.
+  owner.deadline = never;
+  owner.expired = [](operation_record&, const failure&) {};
   if (shrink_ids_ == reserved) shrink_ids_ = nullptr;
   if (reserved == nullptr) throw error(errc::not_enough_memory);
   // If this call ends with an error now, the destructor abandons the ids.
@@ -92,7 +95,8 @@ task<communicator<Transport>> core<Transport>::shrink_body(quorum needed) {
   reason.culprit = matching().rank();
   matching().revoke(state(), reason);
   for (const lost_rank& each : decision.lost) {
-    matching().exclude(state().world_rank(each.rank));
+    // A rank that has closed this communicator may live on in others, and is no stranger there.
+    if (!each.proved) matching().exclude(state().world_rank(each.rank));
   }
   // Peers may work in the memory of an operation until it has ended.
   drain ended(*this);
@@ -123,7 +127,7 @@ task<communicator<Transport>> core<Transport>::shrink_body(quorum needed) {
 template <class Transport>
 operation<communicator<Transport>> core<Transport>::shrink(const recovery_options& opts) {
   return start_recovery<communicator<Transport>>(
-      collective::shrink, opts, [&](call_base&) { return shrink_body(opts.quorum); });
+      collective::shrink, opts, [&](call_base& call) { return shrink_body(call, opts.quorum); });
 }
 
 }  // namespace colls::detail

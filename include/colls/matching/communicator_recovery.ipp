@@ -32,7 +32,9 @@ COLLS_ONCE communicator_recovery::communicator_recovery(recovery_owner& owner,
 COLLS_ONCE bool communicator_recovery::waiter::start(completion& done) {
   done_ = &done;
   recovery_->add(*this);
-  return !is_queued_;
+  if (is_queued_) return false;
+  done.withdraw();  // the caller goes on at once
+  return true;
 }
 
 COLLS_ONCE recovery_decision communicator_recovery::waiter::result() {
@@ -51,8 +53,12 @@ COLLS_ONCE void communicator_recovery::remove(waiter& call) {
   const bool is_front = waiters_.front() == &call;
   std::erase(waiters_, &call);
   call.is_queued_ = false;
-  if (is_front) begin_front();
-  complete_front();
+  try {
+    if (is_front) begin_front();
+    complete_front();
+  } catch (const std::bad_alloc&) {
+    // The next message or call goes on with the calls that wait.
+  }
 }
 
 // Makes the first waiting call, if there is one.
@@ -66,10 +72,10 @@ COLLS_ONCE void communicator_recovery::begin_front() {
 }
 
 COLLS_ONCE void communicator_recovery::complete_front() {
-  if (is_running_ || std::exchange(is_completing_, true)) return;
+  if (is_running_ || is_completing_) return;
+  const flag_guard completing(is_completing_);
   while (is_waiting() && complete_one()) {
   }
-  is_completing_ = false;
 }
 
 // Ends the first waiting call if its agreement has come to an end. Returns false if it has not.
@@ -196,7 +202,8 @@ void communicator_recovery::run(const Step& step) {
 // A message may be delivered before `recover` returns, and may be answered at once. So messages are
 // sent one by one by the outermost call of this function.
 COLLS_ONCE void communicator_recovery::flush() {
-  if (std::exchange(is_running_, true)) return;
+  if (is_running_) return;
+  const flag_guard running(is_running_);
   for (std::size_t i = 0; i < unsent_.size(); ++i) {
     const outgoing_message next = std::move(unsent_[i]);
     const int peer = members_.world_rank(next.peer);
@@ -205,7 +212,6 @@ COLLS_ONCE void communicator_recovery::flush() {
     }
   }
   unsent_.clear();
-  is_running_ = false;
 }
 
 }  // namespace colls

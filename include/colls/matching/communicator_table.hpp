@@ -8,6 +8,7 @@
 
 #include <colls/matching/operation_record.hpp>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -55,13 +56,20 @@ class communicator_table {
   /// has recorded no reason.
   const failure* find_abandoned(std::uint32_t id) const;
 
-  /// Records that the world rank `rank` has died. `death_in` then reports the death for every
+  /// Records that the world rank `rank` has died. `is_first_hand` tells whether this rank has found
+  /// that. `death_in` then reports the death for every
   /// communicator that contains the rank, even if the communicator is created after the death.
-  void note_death(int rank, const failure& reason) noexcept;
-  /// Forgets the death of `rank`, unless it is proved.
+  void note_death(int rank, const failure& reason, bool is_first_hand) noexcept;
+  bool is_proved_dead(int rank) const {
+    return std::any_of(deaths_.begin(), deaths_.end(), [=](const death& known) {
+      return known.rank == rank && known.reason.proved;
+    });
+  }
+  /// Forgets that others suspect `rank`.
   void forget_suspicion(int rank) noexcept {
-    std::erase_if(deaths_,
-                  [=](const death& known) { return known.rank == rank && !known.reason.proved; });
+    std::erase_if(deaths_, [=](const death& known) {
+      return known.rank == rank && !known.reason.proved && !known.is_first_hand;
+    });
   }
   /// Returns the failure that describes the death of a member of the communicator, or null if no
   /// member has died.
@@ -92,6 +100,7 @@ class communicator_table {
   struct death {
     int rank;
     failure reason;
+    bool is_first_hand;  // this rank has found it
   };
 
   void drop_early_failures(const held_range& range);

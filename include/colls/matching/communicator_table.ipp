@@ -79,14 +79,16 @@ COLLS_ONCE const failure* communicator_table::find_abandoned(std::uint32_t id) c
   return nullptr;
 }
 
-COLLS_ONCE void communicator_table::note_death(int rank, const failure& reason) noexcept {
+COLLS_ONCE void communicator_table::note_death(int rank, const failure& reason,
+                                               bool is_first_hand) noexcept {
   for (death& known : deaths_) {
     if (known.rank != rank) continue;
+    known.is_first_hand |= is_first_hand;
     if (reason.proved && !known.reason.proved) known.reason = reason;
     return;
   }
   try {
-    deaths_.push_back({rank, reason});
+    deaths_.push_back({rank, reason, is_first_hand});
   } catch (const std::bad_alloc&) {
     // The allocation has failed, so the death is not recorded. An operation that needs the dead
     // rank will fail with an error that says that the dead rank has left the world.

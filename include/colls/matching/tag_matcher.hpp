@@ -87,8 +87,9 @@ class failure_hooks {
   /// Asks `peer`, whose connection has ended, whether it goes on without this rank. If so, calls
   /// `tag_matcher::excluded_by`.
   virtual void ask_lost_peer(int peer) { (void)peer; }
-  /// Called when the ranks have agreed to go on without `peer`.
-  virtual void peer_excluded(int peer) { (void)peer; }
+  /// Called when the ranks have agreed to go on without `peer`, or, if not `is_excluded`, when those
+  /// of another communicator have agreed to go on with it.
+  virtual void peer_excluded(int peer, bool is_excluded) { (void)peer, (void)is_excluded; }
   /// Returns whether each loss of a rank of the communicator is proved, as `failure::proved` says.
   /// The result must be equal on all ranks of the communicator.
   virtual bool proves_losses(const communicator_state& communicator) const {
@@ -289,7 +290,8 @@ class tag_matcher final : public match_queues, recovery_owner {
   bool is_recovering_with(int peer) const;
   /// Called when `peer` has ended or has left the world. It takes part in no agreement any more.
   void peer_ended(int peer);
-  /// Called when the ranks have agreed to go on with `peer`. Forgets that others have suspected it.
+  /// Called when the ranks have agreed to go on with `peer`. Forgets that others have suspected it,
+  /// and that those of another communicator go on without it.
   void confirm(int peer);
   /// Called when the ranks have agreed to go on without `peer`, which may live. It is told so
   /// whenever it sends anything.
@@ -347,14 +349,14 @@ class tag_matcher final : public match_queues, recovery_owner {
       if (const failure* const abandoned = communicators_.find_abandoned(key.communicator)) {
         failure reason = *abandoned;
         reason.communicator = key.communicator;
-        refuse_peer(key.peer, reason);
+        refuse_peer(key.peer, key.communicator, reason);
         return false;
       }
       const communicator_table::departed* const departed_entry =
           communicators_.find_departed(key.communicator);
       if (departed_entry == nullptr) return true;
       if (departed_entry->reason != nullptr) {
-        refuse_peer(key.peer, *departed_entry->reason);
+        refuse_peer(key.peer, key.communicator, *departed_entry->reason);
         return false;
       }
       if (!key.is_point_to_point() && key.sequence < departed_entry->next_sequence) return false;
@@ -363,19 +365,19 @@ class tag_matcher final : public match_queues, recovery_owner {
       reason.communicator = key.communicator;
       reason.sequence = key.is_point_to_point() ? 0 : key.sequence;
       reason.set_detail("rank %d has closed the communicator", rank_);
-      refuse_peer(key.peer, reason);
+      refuse_peer(key.peer, key.communicator, reason);
       return false;
     }
     if (communicator->failed()) {
       // The sender may not know of the failure yet, because it may have no connection to the ranks
       // that have reported the failure. This rank therefore tells the sender.
-      refuse_peer(key.peer, communicator->reason());
+      refuse_peer(key.peer, key.communicator, communicator->reason());
       return false;
     }
     begin_dispute(*communicator, key.sequence, key.peer);
     return false;
   }
-  void refuse_peer(int peer, const failure& reason);
+  void refuse_peer(int peer, std::uint32_t communicator, const failure& reason);
   // Returns the failure that `peer` is told if `reason` is why the communicator has failed.
   failure reason_for(int peer, const failure& reason, std::uint32_t communicator) const;
 

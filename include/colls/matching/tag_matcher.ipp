@@ -56,13 +56,15 @@ COLLS_ONCE void tag_matcher::revoke(communicator_state& communicator, failure re
                                     int reporter) {
   if (communicator.failed()) {
     // This rank knows now why the others could not be reached.
-    const bool is_excluded_now = reason.code == errc::excluded && reason.culprit == rank_;
+    const bool is_excluded_now = reason.code == errc::excluded && reason.culprit == rank_ &&
+                                 communicator.rank_of(reporter) >= 0;
     if (is_excluded_now) communicator.fail(reported_failure(reason));
     return;
   }
   if (reason.observer < 0) reason.observer = rank_;
   // A dead rank may belong to several communicators, so the reason names none of them.
-  reason.communicator = reason.code == errc::peer_failed ? 0 : communicator.id();
+  const bool is_death = reason.code == errc::peer_failed && reason.proved;
+  reason.communicator = is_death ? 0 : communicator.id();
   communicator.fail(reported_failure(reason));
   fail_receives(communicator.id(), communicator.reason().code);
   for (failure_hooks* hooks : hooks_) hooks->revoked(communicator, reason, reporter);
@@ -78,7 +80,7 @@ COLLS_ONCE void tag_matcher::revoke(std::uint32_t id, const reported_failure& re
 }
 
 COLLS_ONCE void tag_matcher::peer_died(int peer, const failure& reason, int reporter) {
-  communicators_.note_death(peer, reason);
+  communicators_.note_death(peer, reason, reporter < 0);
   for (std::size_t i = 0; i < communicators_.all().size(); ++i) {
     communicator_state& communicator = *communicators_.all()[i];
     if (communicator.rank_of(peer) >= 0 && !communicator.closing) {
@@ -202,8 +204,10 @@ COLLS_ONCE failure tag_matcher::reason_for(int peer, const failure& reason,
   return is_excluded(peer) ? excluded_failure(peer, communicator) : reason;
 }
 
-COLLS_ONCE void tag_matcher::refuse_peer(int peer, const failure& reason) {
-  const failure told = reason_for(peer, reason, reason.communicator);
+COLLS_ONCE void tag_matcher::refuse_peer(int peer, std::uint32_t communicator,
+                                         const failure& reason) {
+  failure told = reason_for(peer, reason, communicator);
+  told.communicator = communicator;
   for (failure_hooks* hooks : hooks_) hooks->refuse(peer, told);
 }
 
@@ -304,7 +308,8 @@ COLLS_ONCE void tag_matcher::losses_agreed(const communicator_state& communicato
   if (in_use == nullptr || in_use->failed()) return;
   failure reason(errc::peer_failed);
   reason.culprit = communicator.world_rank(lost.front().rank);
-  reason.proved = lost.front().proved;
+  // A rank that has only closed this communicator lives on in others.
+  reason.proved = communicators_.is_proved_dead(reason.culprit);
   reason.set_detail("the ranks have agreed that rank %d is lost", reason.culprit);
   revoke(*in_use, reason);
 }
@@ -326,12 +331,14 @@ COLLS_ONCE void tag_matcher::confirm(int peer) {
   const bool is_cut_off =
       std::find(broken_links_.begin(), broken_links_.end(), peer) != broken_links_.end();
   if (!is_cut_off) communicators_.forget_suspicion(peer);
+  if (std::erase(excluded_, peer) == 0) return;
+  for (failure_hooks* hooks : hooks_) hooks->peer_excluded(peer, false);
 }
 
 COLLS_ONCE void tag_matcher::exclude(int peer) {
   if (is_excluded(peer)) return;
   excluded_.push_back(peer);
-  for (failure_hooks* hooks : hooks_) hooks->peer_excluded(peer);
+  for (failure_hooks* hooks : hooks_) hooks->peer_excluded(peer, true);
 }
 
 // Called when this rank leaves a communicator. Keeps some agreements of such communicators, since a

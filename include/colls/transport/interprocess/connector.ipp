@@ -199,6 +199,7 @@ COLLS_ONCE task<> connector::dial_lost_peer(connection& conn) {
 }
 
 COLLS_ONCE void connector::ask_lost_peer(connection& conn) {
+  if (!conn.has_ended()) (void)connect(conn.peer());
   if (!conn.has_ended() || conn.is_dialing || stopped_) return;
   try {
     tasks_.start(dial_to_ask(conn));
@@ -210,6 +211,7 @@ COLLS_ONCE void connector::ask_lost_peer(connection& conn) {
 COLLS_ONCE task<> connector::dial_to_ask(connection& conn) {
   conn.is_dialing = true;
   const flag_guard dialing(conn.is_dialing);
+  const flag_guard opening(conn.is_half_open);
   failure answer;
   try {
     dial_attempt attempt{conn.peer(), time_span::from_nanoseconds(ask_limit)};

@@ -32,8 +32,8 @@ class peer_protocol final : failure_hooks, connection_owner, connector::owner {
     /// Called when a communicator has failed, before its sends and receives fail. `is_first` is
     /// true if this rank has found the failure, so that other ranks may not know of it.
     virtual void revoked(communicator_state&, const failure&, bool is_first) { (void)is_first; }
-    /// Called when the ranks have agreed to go on without `peer`.
-    virtual void excluded(int peer) { (void)peer; }
+    /// See `failure_hooks::peer_excluded`.
+    virtual void excluded(int peer, bool is_excluded) { (void)peer, (void)is_excluded; }
     /// Called when a connection has opened, before anything is read from it.
     virtual void opened(connection&) {}
     virtual void heap_received(connection&, detail::descriptor) {}
@@ -101,7 +101,7 @@ class peer_protocol final : failure_hooks, connection_owner, connector::owner {
   COLLS_ONCE bool recover(int peer, std::uint32_t communicator,
                           std::span<const std::byte> message) override;
   COLLS_ONCE void ask_lost_peer(int peer) override;
-  COLLS_ONCE void peer_excluded(int peer) override;
+  COLLS_ONCE void peer_excluded(int peer, bool is_excluded) override;
   bool can_recover() const override { return true; }
   bool proves_losses(const communicator_state& communicator) const override {
     return owner_.proves_losses(communicator);

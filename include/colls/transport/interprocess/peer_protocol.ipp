@@ -100,17 +100,18 @@ COLLS_ONCE void peer_protocol::receive_revoke(connection& conn, const header& fr
     const failure original = reason;
     const bool names_observer = original.observer >= 0 && original.observer != matcher_.rank();
     reason.culprit = names_observer ? original.observer : conn.peer();
+    reason.proved = false;
     reason.address[0] = 0;
     reason.set_detail("it takes this rank for dead: %.250s", original.detail);
   }
   const bool is_of_another = reason.culprit >= 0 && reason.culprit != matcher_.rank();
-  // What the peer only suspects makes this communicator fail, and no other: the link of this rank to
-  // the culprit may be good.
+  if (reason.code == errc::excluded && is_of_another) reason.code = errc::revoked;
   if (reason.code == errc::peer_failed && is_of_another && reason.proved) {
     matcher_.peer_died(reason.culprit, reason, conn.peer());
-  } else {
-    matcher_.revoke(frame.communicator, reported_failure(reason), conn.peer());
   }
+  // What the peer only suspects makes this communicator fail, and no other: the link of this rank to
+  // the culprit may be good.
+  matcher_.revoke(frame.communicator, reported_failure(reason), conn.peer());
 }
 
 COLLS_ONCE void peer_protocol::opened(connection& conn) {
@@ -290,9 +291,9 @@ COLLS_ONCE void peer_protocol::ask_lost_peer(int peer) {
   connector_.ask_lost_peer(connections_.get(peer));
 }
 
-COLLS_ONCE void peer_protocol::peer_excluded(int peer) {
-  connections_.get(peer).is_fenced = true;
-  owner_.excluded(peer);
+COLLS_ONCE void peer_protocol::peer_excluded(int peer, bool is_excluded) {
+  connections_.get(peer).is_fenced = is_excluded;
+  owner_.excluded(peer, is_excluded);
 }
 
 COLLS_ONCE void peer_protocol::receive_recovery(connection& conn, const header& frame,

@@ -141,7 +141,7 @@ class transport_base : engine::source,
   COLLS_ONCE bool take_next(interprocess::connection& conn) override;
   COLLS_ONCE void post_receive_for(const message_key& key) override;
   COLLS_ONCE void post_all_receives() override;
-  COLLS_ONCE void excluded(int peer) override;
+  COLLS_ONCE void excluded(int peer, bool is_excluded) override;
   COLLS_ONCE void revoked(communicator_state& communicator, const failure& reason,
                           bool is_first) override;
   bool has_unread_failures() const override {

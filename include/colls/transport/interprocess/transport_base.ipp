@@ -152,7 +152,9 @@ COLLS_ONCE void transport_base::revoked(communicator_state& communicator, const 
   }
 }
 
-COLLS_ONCE void transport_base::excluded(int peer) { colls::exclude(*info_, peer); }
+COLLS_ONCE void transport_base::excluded(int peer, bool is_excluded) {
+  exclude(*info_, peer, is_excluded);
+}
 
 COLLS_ONCE void transport_base::rank_failed(int peer, const reported_failure& report) {
   const failure& reason = report;

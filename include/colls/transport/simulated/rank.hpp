@@ -433,9 +433,8 @@ inline void simulated_transport::handle_control(const control_message& msg) {
       if (msg.reason.code == errc::peer_failed && msg.reason.culprit == rank()) break;
       if (msg.reason.code == errc::peer_failed && msg.reason.proved) {
         matcher_.peer_died(msg.reason.culprit, msg.reason, reporter);
-      } else {
-        matcher_.revoke(msg.key.communicator, reported_failure(msg.reason), reporter);
       }
+      matcher_.revoke(msg.key.communicator, reported_failure(msg.reason), reporter);
       break;
     case control_message::kind::recovery:
       recovery_round_ = std::max(recovery_round_, msg.round);

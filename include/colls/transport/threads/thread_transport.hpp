@@ -352,7 +352,9 @@ class thread_transport final : failure_hooks {
     }
     const communicator_state* const known = matcher_.find(msg.key.communicator);
     if (known != nullptr && known->failed()) {
-      refuse(msg.key.peer, known->reason());
+      failure told = known->reason();
+      told.communicator = msg.key.communicator;
+      refuse(msg.key.peer, told);
       msg.reject(known->reason().code);
     } else if (!matcher_.inspect(msg.key, msg.hash)) {
       msg.reject(make_error_code(errc::mismatch));
