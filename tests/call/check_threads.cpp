@@ -176,6 +176,7 @@ TEST_CASE("another thread calls all the time while a rank thread works") {
   colls::threads::run(2, [](colls::threads::communicator& comm) -> task<> {
     int sum = 1;
     co_await comm.all_reduce(std::span(&sum, 1));
+    std::atomic<bool> has_begun = false;
     std::atomic<bool> is_over = false;
     int refused = 0;
     std::thread second([&] {
@@ -185,9 +186,11 @@ TEST_CASE("another thread calls all the time while a rank thread works") {
         for (const auto& call : calls) {
           refused += thrown_by(call).code == errc::invalid_argument ? 1 : -1'000'000;
         }
+        has_begun = true;
       }
     });
     bool is_right = sum == 2;
+    while (!has_begun) std::this_thread::yield();
     for (int i = 0; i < 1000; ++i) {
       std::vector<int> data(static_cast<std::size_t>(i % 20), 3);
       co_await comm.all_reduce(data);

@@ -997,7 +997,7 @@ TEST_CASE("a report that no rank of colls would send is refused") {
   report.count = state_report::max_others + 1;
   CHECK_FALSE(is_accepted(report));
   report = report_of(1, 1);
-  report.self.operation = static_cast<collective>(22);
+  report.self.operation = static_cast<collective>(23);
   CHECK_FALSE(is_accepted(report));
   rank_state other = late_rank(2, 0);
   other.operation = static_cast<collective>(255);
