@@ -49,12 +49,6 @@ task<> work_and_agree(colls::world& world, const line& test) {
   test.hear();
 }
 
-colls::config over(const char* transport) {
-  colls::config cfg;
-  cfg.transport = transport;
-  return cfg;
-}
-
 TEST_CASE("the other ranks agree at once when ranks are killed, rank 0 among them") {
   for (const char* const transport : {"hybrid", "tcp"}) {
     CAPTURE(std::string(transport));

@@ -111,6 +111,13 @@ inline bool looks_for_leaks = true;
   ::_exit(status);
 }
 
+/// A configuration that names the transport.
+inline colls::config over(const char* transport) {
+  colls::config cfg;
+  cfg.transport = transport;
+  return cfg;
+}
+
 /// The pipes between a rank and the test.
 class line {
  public:

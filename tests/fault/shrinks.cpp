@@ -14,12 +14,6 @@ using colls::errc;
 
 namespace {
 
-colls::config over(const char* transport) {
-  colls::config cfg;
-  cfg.transport = transport;
-  return cfg;
-}
-
 /// Calls collectives until one fails.
 task<> work(colls::world& comm, std::span<float> data) {
   try {

@@ -128,41 +128,12 @@ TEST_CASE("where losses may be suspected: twice the messages and rounds") {
 }
 
 TEST_CASE("a rank dies at every event, and a second one at every event of what follows") {
-  int runs = 0;
-  int both = 0;
   std::set<std::string> distinct;
-  for (int size = 2; size <= 5; ++size) {
-    for (const latency& set : latencies()) {
-      for (int first = 0; first < size; ++first) {
-        for (std::uint64_t event = 1;; ++event) {
-          CAPTURE(size);
-          CAPTURE(first);
-          CAPTURE(event);
-          fault_plan plan;
-          plan.faults = {kill(first, event)};
-          const trial alone(size, settings_of(set, plan), agree_twice);
-          check_kills(alone, distinct);
-          ++runs;
-          if (alone.world().injected_faults().empty()) break;
-          for (int second = first + 1; second < size; ++second) {
-            for (std::uint64_t other_event = 1;; ++other_event) {
-              CAPTURE(second);
-              CAPTURE(other_event);
-              plan.faults = {kill(first, event), kill(second, other_event)};
-              const trial pair(size, settings_of(set, plan), agree_twice);
-              check_kills(pair, distinct);
-              ++runs;
-              both += pair.kills() == 2 ? 1 : 0;
-              if (pair.world().injected_faults().size() < 2) break;
-            }
-          }
-        }
-      }
-    }
-  }
-  MESSAGE(runs, " runs, ", distinct.size(), " distinct decisions, ", both,
+  const auto check = [&](const trial& all) { check_kills(all, distinct); };
+  const kill_counts counts = try_kills<agreements>(2, 5, agree_twice, check);
+  MESSAGE(counts.runs, " runs, ", distinct.size(), " distinct decisions, ", counts.both,
           " runs with both deaths inside the agreements");
-  CHECK(both > 1000);
+  CHECK(counts.both > 1000);
 }
 
 /// What the ranks of several runs had in the end.

@@ -159,3 +159,40 @@ inline fault_plan draw_faults(std::mt19937& random, int size) {
   plan.store = random() % 2 == 0;
   return plan;
 }
+
+struct kill_counts {
+  int runs = 0;
+  int both = 0;  // runs in which two ranks were killed before the end
+};
+/// Runs `program` on worlds of `min_size` to `max_size` ranks, with each latency: kills each rank at
+/// every event, alone and together with each higher rank at every event. Calls `check(trial)` after
+/// each run.
+template <class Result, class Check>
+kill_counts try_kills(int min_size, int max_size,
+                      const typename fault_trial<Result>::program& program, const Check& check) {
+  kill_counts counts;
+  const auto has_injected = [&](int size, const latency& set, const std::vector<fault>& kills) {
+    fault_plan plan;
+    plan.faults = kills;
+    const fault_trial<Result> all(size, settings_of(set, plan), program);
+    CAPTURE(plan.text());
+    check(all);
+    ++counts.runs;
+    counts.both += all.kills() == 2 ? 1 : 0;
+    return all.world().injected_faults().size() == kills.size();
+  };
+  for (int size = min_size; size <= max_size; ++size) {
+    CAPTURE(size);
+    for (const latency& set : latencies()) {
+      for (int first = 0; first < size; ++first) {
+        for (std::uint64_t event = 1; has_injected(size, set, {kill(first, event)}); ++event) {
+          for (int second = first + 1; second < size; ++second) {
+            std::uint64_t other = 1;
+            while (has_injected(size, set, {kill(first, event), kill(second, other)})) ++other;
+          }
+        }
+      }
+    }
+  }
+  return counts;
+}

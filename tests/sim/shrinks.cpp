@@ -126,42 +126,12 @@ void check_kills(const trial& all, std::set<std::string>& distinct) {
 }
 
 TEST_CASE("a rank dies at every event, and a second one at every event of what follows") {
-  int runs = 0;
-  int both = 0;
   std::set<std::string> distinct;
-  // Every kill is tried with up to 4 ranks; with 5 ranks, COLLS_TEST_FULL tries every one.
-  for (int size = 1; size <= (is_full() ? 5 : 4); ++size) {
-    for (const latency& set : latencies()) {
-      for (int first = 0; first < size; ++first) {
-        for (std::uint64_t event = 1;; ++event) {
-          CAPTURE(size);
-          CAPTURE(first);
-          CAPTURE(event);
-          fault_plan plan;
-          plan.faults = {kill(first, event)};
-          const trial alone(size, settings_of(set, plan), go_on);
-          check_kills(alone, distinct);
-          ++runs;
-          if (alone.world().injected_faults().empty()) break;
-          for (int second = first + 1; second < size; ++second) {
-            for (std::uint64_t other_event = 1;; ++other_event) {
-              CAPTURE(second);
-              CAPTURE(other_event);
-              plan.faults = {kill(first, event), kill(second, other_event)};
-              const trial pair(size, settings_of(set, plan), go_on);
-              check_kills(pair, distinct);
-              ++runs;
-              both += pair.kills() == 2 ? 1 : 0;
-              if (pair.world().injected_faults().size() < 2) break;
-            }
-          }
-        }
-      }
-    }
-  }
-  MESSAGE(runs, " runs, ", distinct.size(), " distinct sequences of survivors, ", both,
-          " runs with both deaths before the end of the work");
-  CHECK(both > 1000);
+  const auto check = [&](const trial& all) { check_kills(all, distinct); };
+  const kill_counts counts = try_kills<survival>(1, is_full() ? 5 : 4, go_on, check);
+  MESSAGE(counts.runs, " runs, ", distinct.size(), " distinct sequences of survivors, ",
+          counts.both, " runs with both deaths before the end of the work");
+  CHECK(counts.both > 1000);
 }
 
 /// What the ranks of several runs had in the end.

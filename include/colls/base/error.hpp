@@ -182,6 +182,11 @@ struct failure {
   char address[64] = {};  // the address of the culprit, as host:port
   char detail[320] = {};  // one sentence that explains the failure
 
+  /// Returns whether a rank only suspects that the culprit has ended.
+  bool is_suspicion_of_a_rank() const {
+    return code == errc::peer_failed && observer >= 0 && !proved;
+  }
+
   failure() = default;
   explicit failure(errc reason, const char* sentence = "") : code(reason) {
     set_detail("%s", sentence);

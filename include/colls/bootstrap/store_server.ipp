@@ -64,12 +64,11 @@ COLLS_ONCE std::size_t store_server::unsent_bytes() const {
 COLLS_ONCE void store_server::announce_failure(const reported_failure& report) {
   failure reason = report;
   // The death of a rank concerns all communicators. What a rank only suspects concerns one.
-  const bool is_suspicion = reason.observer >= 0 && !reason.proved;
-  const bool is_death = reason.code == errc::peer_failed && !is_suspicion;
+  const bool is_death = reason.code == errc::peer_failed && !reason.is_suspicion_of_a_rank();
   if (is_death) reason.communicator = 0;
   for (const failure& known : failures_) {
     const bool is_weaker =
-        known.proved < reason.proved || (known.observer >= 0 && !known.proved && !is_suspicion);
+        known.proved < reason.proved || (known.is_suspicion_of_a_rank() && is_death);
     if (known.culprit == reason.culprit && known.code == reason.code &&
         known.communicator == reason.communicator && !is_weaker) {
       return;

@@ -645,8 +645,8 @@ class communicator : public view_calls<communicator<Transport>, transport_memory
   operation<agreement> agree(std::uint64_t value, const recovery_options& opts = {}) {
     return core_->agree(value, opts);
   }
-  /// Makes a new communicator of the ranks that are left, in their order. The ranks agree on who is
-  /// left as `agree` does, with the same errors, and both calls count together: a rank that calls the
+  /// Makes a new communicator of the ranks that are left, in their order. The ranks agree on these
+  /// ranks as `agree` does, with the same errors, and both calls count together: a rank that calls the
   /// other one gets `mismatch`. This communicator fails with `revoked`, if it has not failed yet, and
   /// its operations have ended when the result comes.
   ///

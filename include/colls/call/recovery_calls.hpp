@@ -85,7 +85,6 @@ task<communicator<Transport>> core<Transport>::shrink_body(call_base& owner, quo
   const recovery_decision decision = decided.result();
   // The others go on with the result, so this call must not expire any more.
   owner.deadline = never;
-  owner.expired = [](operation_record&, const failure&) {};
   if (shrink_ids_ == reserved) shrink_ids_ = nullptr;
   if (reserved == nullptr) throw error(errc::not_enough_memory);
   // If this call ends with an error now, the destructor abandons the ids.

@@ -7,6 +7,7 @@
 
 #include <colls/base/clock.hpp>
 #include <colls/base/error.hpp>
+#include <colls/base/flag_guard.hpp>
 #include <colls/base/function_ref.hpp>
 #include <colls/coroutine/completion.hpp>
 #include <colls/matching/consensus.hpp>
@@ -102,16 +103,6 @@ class communicator_recovery final : consensus::network {
   void end_front(const failure& reason);
   failure make_failure(errc code, int culprit = -1) const;
 
-  /// Sets a flag in its scope, also if that ends by an exception.
-  class flag_guard {
-   public:
-    explicit flag_guard(bool& flag) : flag_(flag) { flag_ = true; }
-    flag_guard(const flag_guard&) = delete;
-    ~flag_guard() { flag_ = false; }
-
-   private:
-    bool& flag_;
-  };
   struct outgoing_message {
     int peer;  // a rank of the communicator
     recovery_message message;

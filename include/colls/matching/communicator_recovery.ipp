@@ -72,7 +72,7 @@ COLLS_ONCE void communicator_recovery::begin_front() {
 }
 
 COLLS_ONCE void communicator_recovery::complete_front() {
-  if (is_running_ || is_completing_) return;
+  if (is_running_ || std::exchange(is_completing_, true)) return;
   const flag_guard completing(is_completing_);
   while (is_waiting() && complete_one()) {
   }
@@ -202,7 +202,7 @@ void communicator_recovery::run(const Step& step) {
 // A message may be delivered before `recover` returns, and may be answered at once. So messages are
 // sent one by one by the outermost call of this function.
 COLLS_ONCE void communicator_recovery::flush() {
-  if (is_running_) return;
+  if (std::exchange(is_running_, true)) return;
   const flag_guard running(is_running_);
   for (std::size_t i = 0; i < unsent_.size(); ++i) {
     const outgoing_message next = std::move(unsent_[i]);

@@ -7,6 +7,7 @@
 // rank that accepts a connection answers with a verdict, which says whether it keeps the
 // connection.
 
+#include <colls/base/flag_guard.hpp>
 #include <colls/coroutine/task_group.hpp>
 #include <colls/transport/interprocess/carrier/carrier.hpp>
 #include <colls/transport/interprocess/connection_table.hpp>
@@ -80,17 +81,6 @@ class connector final : carrier::owner {
   void close_listeners();
 
  private:
-  /// A guard that sets a flag to false when a task ends.
-  class flag_guard {
-   public:
-    explicit flag_guard(bool& flag) : flag_(flag) {}
-    flag_guard(const flag_guard&) = delete;
-    ~flag_guard() { flag_ = false; }
-
-   private:
-    bool& flag_;
-  };
-
   // Dials until the connection opens or the peer seems to be dead. The peer counts as alive if its
   // system accepts connections. If a live peer does not complete the handshake in time, dials again
   // as long as an operation needs the connection.
@@ -98,6 +88,8 @@ class connector final : carrier::owner {
   task<> probe_host(connection& conn);
   task<> dial_lost_peer(connection& conn);
   task<> dial_to_ask(connection& conn);
+  // Lets each carrier in turn dial once, until one of them reaches the peer.
+  task<> dial_once(dial_attempt& attempt);
   static void set_address(failure& reason, const connection& conn, const dial_attempt& attempt);
   // Logs that a connection cannot be opened yet because this rank or the peer lacks a resource,
   // such as file descriptors. The shortage may be temporary.

@@ -77,10 +77,8 @@ COLLS_ONCE task<> connector::dial(connection& conn) {
     bool dropped = false;
     try {
       const flag_guard opening(conn.is_half_open);
-      for (std::size_t i = 0; i < carriers_.size(); ++i) {
-        const bool is_dialed = co_await carriers_[i]->dial(attempt);
-        if (is_dialed) break;
-      }
+      auto dialing_once = dial_once(attempt);
+      co_await dialing_once;
       set_address(reason, conn, attempt);
       if (attempt.error) {
         reason.set_detail("it cannot be reached: %s", attempt.error.message().c_str());
@@ -105,8 +103,9 @@ COLLS_ONCE task<> connector::dial(connection& conn) {
         hopeless = true;
         break;
       }
-      if (cause.code == errc::crypto_failed || cause.code == errc::insecure_bind) {
-        // The error has occurred within this rank. It does not show whether the peer is alive.
+      if (cause.code == errc::crypto_failed || cause.code == errc::insecure_bind ||
+          cause.code == errc::excluded) {
+        // The error is one of this rank. It does not show that the peer is dead.
         reason = cause;
         reason.culprit = rank_;
         hopeless = true;
@@ -121,12 +120,6 @@ COLLS_ONCE task<> connector::dial(connection& conn) {
       if (cause.code == errc::too_many_files) {
         attempt.is_peer_alive = true;
         log_shortage(conn.peer(), cause.detail);
-      }
-      if (cause.code == errc::excluded) {
-        reason = cause;
-        reason.culprit = rank_;
-        hopeless = true;
-        break;
       }
       hopeless = cause.code == errc::auth_failed || cause.code == errc::protocol_error ||
                  cause.code == errc::peer_failed;
@@ -208,6 +201,13 @@ COLLS_ONCE void connector::ask_lost_peer(connection& conn) {
   }
 }
 
+COLLS_ONCE task<> connector::dial_once(dial_attempt& attempt) {
+  for (std::size_t i = 0; i < carriers_.size(); ++i) {
+    const bool is_dialed = co_await carriers_[i]->dial(attempt);
+    if (is_dialed) co_return;
+  }
+}
+
 COLLS_ONCE task<> connector::dial_to_ask(connection& conn) {
   conn.is_dialing = true;
   const flag_guard dialing(conn.is_dialing);
@@ -215,10 +215,8 @@ COLLS_ONCE task<> connector::dial_to_ask(connection& conn) {
   failure answer;
   try {
     dial_attempt attempt{conn.peer(), time_span::from_nanoseconds(ask_limit)};
-    for (std::size_t i = 0; i < carriers_.size(); ++i) {
-      const bool is_dialed = co_await carriers_[i]->dial(attempt);
-      if (is_dialed) break;
-    }
+    auto dialing_once = dial_once(attempt);
+    co_await dialing_once;
   } catch (const error& thrown) {
     answer = thrown.record();
   } catch (const std::bad_alloc&) {

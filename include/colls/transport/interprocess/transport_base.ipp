@@ -158,8 +158,7 @@ COLLS_ONCE void transport_base::excluded(int peer, bool is_excluded) {
 
 COLLS_ONCE void transport_base::rank_failed(int peer, const reported_failure& report) {
   const failure& reason = report;
-  const bool is_suspicion_of_a_rank = reason.observer >= 0 && !reason.proved;
-  if (reason.code != errc::peer_failed || is_suspicion_of_a_rank) {
+  if (reason.code != errc::peer_failed || reason.is_suspicion_of_a_rank()) {
     matcher_.revoke(reason.communicator, report, rank());
   } else if (peer >= 0 && peer != rank()) {
     matcher_.peer_died(peer, reason, rank());

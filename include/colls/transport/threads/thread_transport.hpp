@@ -351,13 +351,10 @@ class thread_transport final : failure_hooks {
       return;
     }
     const communicator_state* const known = matcher_.find(msg.key.communicator);
-    if (known != nullptr && known->failed()) {
-      failure told = known->reason();
-      told.communicator = msg.key.communicator;
-      refuse(msg.key.peer, told);
-      msg.reject(known->reason().code);
-    } else if (!matcher_.inspect(msg.key, msg.hash)) {
-      msg.reject(make_error_code(errc::mismatch));
+    const bool has_failed = known != nullptr && known->failed();
+    if (!matcher_.inspect(msg.key, msg.hash)) {
+      msg.reject(has_failed ? make_error_code(known->reason().code)
+                            : make_error_code(errc::mismatch));
     } else {
       keep(msg);
     }
