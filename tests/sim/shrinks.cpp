@@ -171,4 +171,45 @@ TEST_CASE(
   CHECK(sum.finished > sum.ended / 4);
 }
 
+struct pair_of_ranks {
+  bool has_lost_world = false;
+  bool is_good = false;
+};
+
+/// Works on the world until it fails, and then on a communicator of ranks 0 and 2.
+colls::task<> work_in_pairs(communicator& world, pair_of_ranks& result) {
+  std::uint32_t data = 1;
+  communicator pair = co_await world.split(world.rank() == 1 ? 1 : 0);
+  try {
+    for (int step = 0; step < 100; ++step) co_await world.all_reduce(std::span(&data, 1));
+  } catch (const colls::error&) {
+    result.has_lost_world = true;
+  }
+  try {
+    for (int step = 0; step < 100; ++step) co_await pair.all_reduce(std::span(&data, 1));
+    result.is_good = true;
+  } catch (const colls::error&) {
+  }
+}
+
+TEST_CASE("a communicator goes on although a rank outside suspects one of its ranks") {
+  int cuts = 0;
+  for (std::uint64_t event = 10; event < 60; ++event) {
+    CAPTURE(event);
+    fault cut;
+    cut.type = fault::kind::cut_both;
+    cut.rank = 0;
+    cut.peer = 1;
+    cut.event = event;
+    fault_plan plan;
+    plan.faults = {cut};
+    const fault_trial<pair_of_ranks> all(3, settings_of(latencies()[0], plan), work_in_pairs);
+    REQUIRE_FALSE(all.hangs());
+    if (!all[2].has_lost_world) continue;
+    ++cuts;
+    for (const int rank : {0, 2}) CHECK(all[rank].is_good);
+  }
+  CHECK(cuts > 10);
+}
+
 }  // namespace
