@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
+#include <colls/matching/communicator_recovery.hpp>
 #include <colls/matching/tag_matcher.hpp>
 
 #include <doctest/doctest.h>
@@ -1020,6 +1021,21 @@ TEST_CASE("scratch that was released is used again") {
   CHECK(second.memory != one.memory);
   matching.release_scratch(again);
   matching.release_scratch(second);
+}
+
+TEST_CASE("a call whose agreement is decided at once posts no completion") {
+  colls::run_queue queue;
+  colls::tag_matcher matcher(0);
+  colls::communicator_state alone(7, 0, 1, nullptr);
+  matcher.add(alone);
+  const auto value = [](std::uint64_t number) { return number + 4; };
+  colls::communicator_recovery::waiter call(matcher.recovery_of(alone), collective::agree,
+                                            colls::quorum::majority, value);
+  colls::completion done([](colls::completion&) noexcept {}, &queue);
+  CHECK(call.start(done));
+  CHECK_FALSE(done.posted());
+  CHECK(call.result().request.value == 5);
+  matcher.remove(alone);
 }
 
 }  // namespace
