@@ -105,7 +105,7 @@ COLLS_ONCE task<> connector::dial(connection& conn) {
       }
       if (cause.code == errc::crypto_failed || cause.code == errc::insecure_bind ||
           cause.code == errc::excluded) {
-        // The error is one of this rank. It does not show that the peer is dead.
+        // None of these errors shows that the peer is dead.
         reason = cause;
         reason.culprit = rank_;
         hopeless = true;
