@@ -1,11 +1,15 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// colls-run: starts the ranks of a world on this machine and supervises them until all have ended.
+// colls-run: starts the ranks of a world on this machine and supervises them until all have ended. It
+// may start them again after a failure.
 
 #include "colls_run/failure_channel.hpp"
 #include "colls_run/job.hpp"
 #include "colls_run/options.hpp"
+#include "colls_run/rendezvous.hpp"
 #include "colls_run/world.hpp"
+
+#include <colls/coroutine/sync_wait.hpp>
 
 #include <fcntl.h>
 
@@ -51,6 +55,19 @@ sigset_t handled_signals() {
   return all;
 }
 
+// What this process had when it started. The ranks of every start get it back.
+struct inherited_settings {
+  rlimit files = raise_file_limit();
+  sigset_t handled = handled_signals();
+  sigset_t mask{};
+  struct sigaction broken_pipe{};
+
+  inherited_settings() {
+    ::sigprocmask(SIG_BLOCK, nullptr, &mask);
+    ::sigaction(SIGPIPE, nullptr, &broken_pipe);
+  }
+};
+
 struct pipe_ends {
   descriptor read, write;
 };
@@ -77,15 +94,19 @@ void set_non_blocking(const descriptor& end) {
   }
 }
 
-int launch(const options& o, std::span<char> title) {
+void print_error(const std::string& message) {
+  std::fprintf(stderr, "colls-run: %s\n", message.c_str());
+}
+
+// Starts the ranks of this node once, and runs until the job has ended.
+job_result run_ranks(const options& o, const world& shared, const colls::listener& listener,
+                     const inherited_settings& inherited, std::span<char> title) {
   connections ends;
   start_plan plan;
   plan.command = o.command;
   plan.title = title;
-  plan.files = raise_file_limit();
-
-  colls::listener listener;
-  const world shared = make_world(o, listener);
+  plan.files = inherited.files;
+  plan.mask = inherited.mask;
   if (listener.is_open()) plan.not_for_guard.push_back(listener.descriptor());
 
   const descriptor null(::open("/dev/null", O_RDWR | O_CLOEXEC));
@@ -115,26 +136,20 @@ int launch(const options& o, std::span<char> title) {
     plan.ranks.push_back(std::move(rank));
   }
 
-  const sigset_t handled = handled_signals();
-  ::sigprocmask(SIG_BLOCK, &handled, &plan.mask);
-  if (!adopt_orphans()) {
-    throw start_error(fmt::format("cannot adopt orphans: {}", std::strerror(errno)));
-  }
+  // From now on the launcher reads its signals from a descriptor.
+  ::sigprocmask(SIG_BLOCK, &inherited.handled, nullptr);
+  ::sigaction(SIGPIPE, &inherited.broken_pipe, nullptr);
   ends.began = std::chrono::steady_clock::now();
   ends.control = descriptor(start_guard(plan, ends.guard));
   if (!ends.control) throw start_error(fmt::format("cannot fork: {}", std::strerror(errno)));
   rank_ends.clear();
   ::signal(SIGPIPE, SIG_IGN);
-  ends.signals = descriptor(::signalfd(-1, &handled, SFD_NONBLOCK | SFD_CLOEXEC));
-
-  // The name of this process in its own log lines. Without memory for it they have no name.
-  (void)::setenv("COLLS_RANK", "launcher", 1);
+  ends.signals = descriptor(::signalfd(-1, &inherited.handled, SFD_NONBLOCK | SFD_CLOEXEC));
 
   const pid_t guard = ends.guard;
   boost::asio::io_context io(1);
   const auto engine = colls::engine::get(io.get_executor());
   failure_channel channel(*engine, o, shared, listener);
-  listener.close();
   job running(io, *engine, o, std::move(ends));
   running.on_failure = [&](int rank, const std::string& reason) { channel.announce(rank, reason); };
   running.on_success = [&](int rank) { channel.exited_well(rank); };
@@ -142,14 +157,55 @@ int launch(const options& o, std::span<char> title) {
   channel.on_failure = [&](int rank, const std::string& reason, bool died) {
     running.handle_reported_failure(rank, reason, died);
   };
+  channel.will_restart = [&] { return running.may_restart() && shared.restarts < o.max_restarts; };
   running.needed = [&] { return channel.needed(); };
-  const int status = running.run();
+  job_result result = running.run();
+  // Another node does what node 0 has decided.
+  result.may_restart = o.node_rank == 0 ? channel.will_restart() : channel.has_restart();
   (void)::waitpid(guard, nullptr, 0);  // the guard's own status no longer matters
-  return status;
+  return result;
 }
 
-void print_error(const std::string& message) {
-  std::fprintf(stderr, "colls-run: %s\n", message.c_str());
+// Meets the launchers of the other nodes. Afterwards `o` describes this start: the nodes that take
+// part, numbered from 0, and this node's number.
+void meet(options& o, world& shared, const colls::listener& listener) {
+  boost::asio::io_context io(1);
+  const auto engine = colls::engine::get(io.get_executor());
+  rendezvous meeting(*engine, o, shared, common_join_timeout().count());
+  meeting.print = [](const std::string& line) { print_error(line); };
+  auto deciding = o.node_rank == 0 ? meeting.host(listener, shared.restarts) : meeting.attend();
+  const start_decision decision = colls::sync_wait(*engine, deciding);
+  const auto own = std::find(decision.nodes.begin(), decision.nodes.end(), o.node_rank);
+  if (own == decision.nodes.end()) throw start_error("node 0 starts the job without this node");
+  o.node_rank = static_cast<int>(own - decision.nodes.begin());
+  o.nodes = static_cast<int>(decision.nodes.size());
+  shared.restarts = decision.restarts;
+}
+
+int launch(const options& o, std::span<char> title) {
+  const inherited_settings inherited;
+  if (!adopt_orphans()) {
+    throw start_error(fmt::format("cannot adopt orphans: {}", std::strerror(errno)));
+  }
+  colls::listener listener;
+  world shared = make_world(o, listener);
+  // The name of this process in its own log lines. Without memory for it they have no name.
+  (void)::setenv("COLLS_RANK", "launcher", 1);
+  for (;;) {
+    options present = o;
+    if (o.has_rendezvous()) {
+      // No rank runs, so a signal ends this process.
+      ::sigprocmask(SIG_SETMASK, &inherited.mask, nullptr);
+      meet(present, shared, listener);
+    }
+    if (o.max_restarts > 0 && o.node_rank == 0) {
+      print_error(fmt::format("start {} of {}: {} ranks, job {}", shared.restarts + 1,
+                              o.max_restarts + 1, present.size(), shared.started_job()));
+    }
+    const job_result ended = run_ranks(present, shared, listener, inherited, title);
+    if (!ended.may_restart) return ended.status;
+    ++shared.restarts;
+  }
 }
 
 }  // namespace

@@ -134,6 +134,20 @@ TEST_CASE("torchrun") {
   CHECK(read(with(torchrun, {{"COLLS_PORT", "4001"}})).address == "tcp://host-0:4001");
 }
 
+TEST_CASE("how often the launcher has started all ranks again") {
+  const vars elastic =
+      with(torchrun, {{"TORCHELASTIC_RESTART_COUNT", "2"}, {"TORCHELASTIC_MAX_RESTARTS", "5"}});
+  const vars own = {{"COLLS_RESTART_COUNT", "1"}, {"COLLS_MAX_RESTARTS", "3"}};
+  CHECK(read(torchrun).restarts == 0);
+  CHECK(read(elastic).restarts == 2);
+  CHECK(read(elastic).max_restarts == 5);
+  CHECK(read(elastic).job == "run");
+  CHECK(read(with(colls_run, own)).restarts == 1);
+  CHECK(read(with(open_mpi, own)).max_restarts == 3);
+  CHECK(contains(error_text(with(colls_run, {{"COLLS_RESTART_COUNT", "x"}})),
+                 "COLLS_RESTART_COUNT=x is no number"));
+}
+
 TEST_CASE("where torchrun's agent keeps MASTER_PORT, ports are derived, the same on every rank") {
   const vars agent = with(torchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}});
   const config one = read(agent);

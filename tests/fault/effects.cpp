@@ -583,6 +583,38 @@ void job_name() {
   });
 }
 
+void restarts() {
+  const value given{"COLLS_RESTART_COUNT=1", [](config& cfg) { cfg.restarts = 1; }};
+  by_every_way(2, given, [](const std::vector<rank_settings>& ranks) {
+    // Rank 1 of an earlier start comes first.
+    rank_settings stranger = ranks[1];
+    std::erase(stranger.environment, "COLLS_RESTART_COUNT=1");
+    stranger.cfg.restarts = 0;
+    stranger.cfg.join_timeout = 2s;
+    world_of first({ranks[0]}, meet);
+    world_of other({stranger}, meet);
+    CHECK(other.end(0).status == 1);
+    world_of second({ranks[1]}, meet);
+    CHECK(first.end(0).status == 0);
+    CHECK(second.end(0).status == 0);
+  });
+}
+
+void max_restarts() {
+  const value given{"COLLS_MAX_RESTARTS=4", [](config& cfg) { cfg.max_restarts = 4; }};
+  by_every_way(2, given, [](std::vector<rank_settings> ranks) {
+    for (rank_settings& each : ranks) {
+      each.cfg.job = "mine";
+      each.cfg.restarts = 2;
+    }
+    world_of all(ranks, meet);
+    for (const std::size_t rank : {0, 1}) {
+      CHECK(all.end(rank).status == 0);
+      CHECK(contains(all.log(rank), "start 3 of 5: job mine/restart 2") == (rank == 0));
+    }
+  });
+}
+
 void log_level() {
   const auto lines = [](const std::string& level) {
     world_of one({{{"COLLS_LOG=" + level, "COLLS_TIMOUT=5"}}}, meet);
@@ -851,7 +883,8 @@ const row table[] = {
      rank_and_size},
     {"PMI_RANK PMI_SIZE MPI_LOCALRANKID MPI_LOCALNRANKS PMIX_NAMESPACE", launchers},
     {"LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE TORCHELASTIC_RUN_ID "
-     "TORCHELASTIC_USE_AGENT_STORE JOB_COMPLETION_INDEX PMIX_RANK",
+     "TORCHELASTIC_USE_AGENT_STORE TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS "
+     "JOB_COMPLETION_INDEX PMIX_RANK",
      nullptr, "tests/bootstrap/launcher_environment.cpp"},
     {"CUDA_VISIBLE_DEVICES", visible_devices},
     {"COLLS_LOCAL_WORLD_SIZE COLLS_NNODES config.local_size config.nodes", one_host},
@@ -866,6 +899,8 @@ const row table[] = {
     {"COLLS_CHECK_THREADS", check_threads},
     {"COLLS_PORT config.ports", port},
     {"COLLS_JOB config.job", job_name},
+    {"COLLS_RESTART_COUNT config.restarts", restarts},
+    {"COLLS_MAX_RESTARTS config.max_restarts", max_restarts},
     {"COLLS_LOG", log_level},
     {"COLLS_LOG_FILE", log_file},
     {"COLLS_TERMINAL", set_by_colls_run},

@@ -150,12 +150,31 @@ TEST_CASE("a stopped rank does not outlive its job, and can still handle SIGTERM
   CHECK(it.left().empty());
 }
 
-TEST_CASE("--keep-going leaves the others") {
-  run it(shell(2, "[ $COLLS_RANK = 0 ] && exit 5; sleep 1; echo finished",
-               {"--grace", "0", "--keep-going"}));
-  CHECK(it.wait() == 5);
-  CHECK(it.shows("[1] finished"));
-  CHECK(contains(it.err(), "rank 0 failed: exit code 5"));
+TEST_CASE("with --on-failure shrink the others go on, and every loss is told") {
+  for (const strings& options : {strings{"--keep-going"}, {"--on-failure", "shrink"}}) {
+    const std::string all_but_one_fail =
+        "[ $COLLS_RANK = 0 ] && exit 5; [ $COLLS_RANK = 1 ] && { sleep 0.5; kill -9 $$; };"
+        "sleep 1; echo finished";
+    run it(shell(3, all_but_one_fail, options));
+    CHECK(it.wait() == 0);
+    CHECK(it.shows("[2] finished"));
+    CHECK(contains(it.err(), "rank 0 failed: exit code 5"));
+    CHECK(contains(it.err(), "rank 1 failed: killed by SIGKILL"));
+    CHECK(!contains(it.err(), "was the first to fail"));
+  }
+}
+
+TEST_CASE(
+    "with --on-failure shrink a failure of all ranks, or of the last one, is one of the job") {
+  const char* const scripts[] = {
+      "sleep 0.$COLLS_RANK; exit $((5 + COLLS_RANK))",      // no rank ends well
+      "[ $COLLS_RANK = 1 ] && exit 0; sleep 0.5; exit 5"};  // one ends well before another fails
+  for (const char* const script : scripts) {
+    CAPTURE(std::string(script));
+    run it(shell(2, script, {"--on-failure", "shrink"}));
+    CHECK(it.wait() == 5);
+    CHECK(contains(it.err(), "exit status 5: rank 0 (exit code 5) was the first to fail"));
+  }
 }
 
 TEST_CASE("a rank that ends well while others work is no failure") {

@@ -147,7 +147,17 @@ TEST_CASE("mistakes on the command line end with 2 and one sentence") {
       {{"-n", "2", "--nnodes", "3", "--master-addr", "127.0.0.1", "true"},
        "needs --node-rank, 0..2"},
       {{"-n", "2", "--nnodes", "3", "--node-rank", "1", "true"}, "needs --master-addr"},
-      {{"-n", "2", "--nnodes", "1:4", "true"}, "a range is not supported"},
+      {{"-n", "2", "--nnodes", "1:4", "true"}, "--nnodes 4 needs --node-rank, 0..3"},
+      {{"-n", "2", "--nnodes", "3:2", "true"}, "--nnodes 3:2: the first number is the smaller one"},
+      {{"-n", "2", "--nnodes", "1:", "true"}, "--nnodes  is not a whole number"},
+      {{"-n", "2", "--nnodes", "0:2", "true"}, "--nnodes 0 is out of range: 1..65536"},
+      {{"-n", "2", "--on-failure", "panic", "true"},
+       "--on-failure panic is none of stop, shrink, restart"},
+      {{"-n", "2", "--on-failure", "shrink", "--max-restarts", "1", "true"},
+       "--max-restarts 1 needs --on-failure restart"},
+      {{"-n", "2", "--on-failure", "restart", "--keep-going", "true"},
+       "--keep-going means --on-failure shrink, so it excludes restart"},
+      {{"-n", "2", "--max-restarts", "-1", "true"}, "--max-restarts -1 is out of range"},
       {{"-n", "2", "--nnodes", "2", "--standalone", "true"}, "--standalone is one node"},
       {{"-n", "60000", "--nnodes", "2", "--node-rank", "0", "--master-addr", "127.0.0.1", "true"},
        "at most 65536 ranks"},
@@ -174,7 +184,8 @@ TEST_CASE("--help is help, on standard output") {
   CHECK(it.wait() == 0);
   CHECK(it.err() == "");
   for (const char* word : {"Usage: colls-run -n N", "--nnodes", "--node-rank", "--master-addr",
-                           "--master-port", "--grace", "--keep-going", "COLLS_SECRET_FILE="}) {
+                           "--master-port", "--grace", "--keep-going", "--on-failure",
+                           "--max-restarts", "MIN:MAX", "COLLS_SECRET_FILE="}) {
     CHECK(contains(it.out(), word));
   }
   for (const std::string& line : lines_of(it.out())) CHECK(line.size() <= 110);

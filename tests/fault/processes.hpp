@@ -27,7 +27,9 @@
 #include <string>
 #include <vector>
 
-#if defined(__SANITIZE_ADDRESS__)
+#include "../support/sanitized.hpp"
+
+#ifdef ADDRESS_SANITIZED
 #include <sanitizer/lsan_interface.h>
 #endif
 
@@ -37,7 +39,7 @@ using colls::task;
 using strings = std::vector<std::string>;
 
 /// Whether freed memory goes back to the system: AddressSanitizer keeps it.
-#if defined(__SANITIZE_ADDRESS__)
+#ifdef ADDRESS_SANITIZED
 inline constexpr bool frees_memory = false;
 #else
 inline constexpr bool frees_memory = true;
@@ -99,7 +101,7 @@ inline bool looks_for_leaks = true;
 /// that was forked beside other threads it does not look for leaks: LeakSanitizer does not see what
 /// the stacks of those threads refer to, and waits forever for a lock that one of them held.
 [[noreturn]] inline void leave(int status, bool forked_beside_threads = false) {
-#if defined(__SANITIZE_ADDRESS__)
+#ifdef ADDRESS_SANITIZED
   // Frees the memory that is kept for reuse, as the end of the thread would: it is no leak.
   std::destroy_at(&colls::detail::this_thread_frames());
   if (!forked_beside_threads && looks_for_leaks && __lsan_do_recoverable_leak_check() != 0) {

@@ -18,7 +18,7 @@ using colls::ddp::drive;
 
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef SANITIZED
 constexpr double promised = 10;
 #else
 constexpr double promised = 2;

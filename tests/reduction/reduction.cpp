@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "../support/sanitized.hpp"
+
 namespace {
 
 using namespace colls;
@@ -390,7 +392,7 @@ int wrong_sums(auto* version) {
 
 // With sanitizers the tests use few types: the loop is the same for every type, and compiling it
 // for all of them takes minutes.
-#ifdef __SANITIZE_ADDRESS__
+#ifdef ADDRESS_SANITIZED
 #define NUMBERS bool, std::int8_t, std::uint16_t, std::int32_t, float, long double, bfloat16
 #define NUMBERS_IN_REGISTERS std::int8_t, std::int64_t, float, bfloat16
 #else

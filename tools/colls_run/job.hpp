@@ -23,6 +23,11 @@
 
 namespace launcher {
 
+struct job_result {
+  int status = 0;            // for `exit`
+  bool may_restart = false;  // a rank has failed, and nothing prevents another start
+};
+
 class job {
  public:
   using clock = std::chrono::steady_clock;
@@ -75,7 +80,7 @@ class job {
   /// The store reports that a rank has failed, or that the launcher of node 0 has failed (-1). With
   /// `died` the connection of the rank ended without a goodbye.
   void handle_reported_failure(int rank, const std::string& reason, bool died) {
-    if (first_failure_) return;
+    if (first_failure_ && !goes_on()) return;
     const int local = rank - options_.first_rank();
     if (rank >= 0 && local >= 0 && local < options_.local_size) {
       // The guard reports its exit soon, or has done so.
@@ -84,22 +89,28 @@ class job {
       if (exited_well) cause_.exited_well(*exited_well);
       return;
     }
-    if (!cause_.has_suspect()) {
-      first_failure_ = 1;
-      summary_ = rank < 0 ? "node 0" : fmt::format("rank {}, on another node,", rank);
-      print(rank < 0
+    const bool is_node_0 = rank < 0;
+    if (is_node_0 || goes_on() || !cause_.has_suspect()) {
+      print(is_node_0
                 ? fmt::format("colls-run: {}", reason)
                 : fmt::format("colls-run: rank {}, on another node, failed: {}", rank, reason));
+      if (!is_node_0 && goes_on()) return;
+      is_final_ |= is_node_0;
+      first_failure_ = 1;
+      summary_ = is_node_0 ? "node 0" : fmt::format("rank {}, on another node,", rank);
     }
     begin_ending();
   }
 
-  /// Runs until no process is left and all output is written. Returns the exit status.
-  int run() {
+  /// Returns whether a rank has failed, and nothing prevents another start of all ranks.
+  bool may_restart() const { return first_failure_ && interrupted_ == 0 && !is_final_; }
+
+  /// Runs until no process is left and all output is written.
+  job_result run() {
     while (!finished_ || !outputs_.empty() || (needed && needed())) {
       io_.run_one();
     }
-    return first_failure_.value_or(0);
+    return {status(), may_restart()};
   }
 
  private:
@@ -111,6 +122,16 @@ class job {
   };
 
   void print(const std::string& line) { outputs_.print(line); }
+
+  // Whether ranks go on after a failure of others.
+  bool goes_on() const { return options_.on_failure == failure_policy::shrink && !is_final_; }
+
+  // Ranks that go on have done the work if one of them ends with exit status 0. What fails after
+  // that is not made good by anyone.
+  int status() const {
+    const bool is_good = goes_on() && has_success_ && !has_late_failure_ && interrupted_ == 0;
+    return is_good ? 0 : first_failure_.value_or(0);
+  }
 
   void command_guard(message::kind type, int signal) {
     const message out{type, 0, signal};
@@ -148,6 +169,7 @@ class job {
   }
 
   void not_started(int rank, int error) {
+    is_final_ = true;
     first_failure_ = error == ENOENT ? 127 : 126;
     rank += options_.first_rank();
     print(started_ == 0 && error != EAGAIN && error != ENOMEM
@@ -166,6 +188,8 @@ class job {
     it.out->drain();
     it.err->drain();
     const failed_child end{local, status, clock::now()};
+    has_late_failure_ |= status != 0 && has_success_;
+    has_success_ |= status == 0;
     if (status != 0) {
       if (!is_independent_failure(status)) suspect_absent_peer(options_.first_rank() + local);
       cause_.failed(end);
@@ -184,19 +208,22 @@ class job {
 
   void failed(const failed_child& it) {
     if (on_failure) on_failure(options_.first_rank() + it.local, describe_exit(it.status));
-    if (!first_failure_) explain_first(it);
+    if (!first_failure_ || goes_on()) explain_failure(it);
   }
 
-  void explain_first(const failed_child& it) {
+  void explain_failure(const failed_child& it) {
     const int rank = options_.first_rank() + it.local;
     const int status = it.status;
-    first_failure_ = exit_status(status);
+    const bool is_first = !first_failure_;
+    if (is_first) first_failure_ = exit_status(status);
     const bool by_signal_to_launcher =
         interrupted_ != 0 && (!WIFSIGNALED(status) || ending_.current() == stage::killing ||
                               WTERMSIG(status) == interrupted_);
-    summary_ =
-        fmt::format("{}rank {} ({})", by_signal_to_launcher ? signal_name(interrupted_) + ", " : "",
-                    rank, describe_exit(status));
+    if (is_first) {
+      summary_ = fmt::format("{}rank {} ({})",
+                             by_signal_to_launcher ? signal_name(interrupted_) + ", " : "", rank,
+                             describe_exit(status));
+    }
     if (!by_signal_to_launcher) {
       const rank_state& state = ranks_[static_cast<std::size_t>(it.local)];
       const std::chrono::duration<double> lifetime = it.time - began_;
@@ -212,7 +239,7 @@ class job {
   int remaining() const { return options_.local_size - ended_; }
 
   void begin_ending() {
-    if (options_.keep_going || remaining() == 0) return;
+    if ((goes_on() && interrupted_ == 0) || remaining() == 0) return;
     ending_.begin(std::chrono::duration<double>(options_.grace));
   }
 
@@ -226,6 +253,7 @@ class job {
       command_guard(message::kind::signal_all, SIGKILL);
     } else if (current == stage::abandoned) {
       print("colls-run: some processes do not end even after SIGKILL; leaving them to the system");
+      is_final_ = true;
       finish();
     }
   }
@@ -250,9 +278,8 @@ class job {
       rank.out->finish();
       rank.err->finish();
     }
-    if (!summary_.empty() && (started_ > 1 || interrupted_ != 0)) {
-      print(fmt::format("colls-run: exit status {}: {} was the first to fail", *first_failure_,
-                        summary_));
+    if (status() != 0 && !summary_.empty() && (started_ > 1 || interrupted_ != 0)) {
+      print(fmt::format("colls-run: exit status {}: {} was the first to fail", status(), summary_));
     }
     // The guard ends when the launcher closes its end of the socket.
     guard_watch_.enable(false);
@@ -303,6 +330,7 @@ class job {
       const pid_t pid = ::waitpid(-1, nullptr, WNOHANG);
       if (pid == guard_ && !finished_) {
         guard_killed_ = true;
+        is_final_ = true;
         if (!first_failure_) first_failure_ = 1;
         print("colls-run: the process that guards the ranks was killed; ending them");
       }
@@ -333,6 +361,9 @@ class job {
   int interrupted_ = 0;               // the signal that ended the job
   std::optional<int> first_failure_;  // exit status of the first failure
   std::string summary_;               // the first rank to fail, for the last line
+  bool is_final_ = false;             // another start would not help, or could do harm
+  bool has_success_ = false;          // a rank has ended with exit status 0
+  bool has_late_failure_ = false;     // a rank has failed after that
   bool guard_killed_ = false;
   bool finished_ = false;
 };

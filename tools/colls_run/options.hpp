@@ -26,21 +26,32 @@ struct usage_error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// What happens after a rank has failed.
+enum class failure_policy {
+  stop,    // the others are ended
+  shrink,  // the others go on: the program shrinks its communicators
+  restart  // all are ended and started again
+};
+
 struct options {
   int local_size = 0;
-  int nodes = 1;
+  int nodes = 1;      // at most
+  int min_nodes = 1;  // without fewer the job does not start
   int node_rank = 0;
   std::string master_addr;  // empty: not given
   int master_port = 0;      // 0: not given
   std::string job;          // empty: not given
   std::vector<std::string> exported;
   double grace = 5;
-  bool keep_going = false;
+  failure_policy on_failure = failure_policy::stop;
+  int max_restarts = 0;
   bool prefix = true;
   std::vector<std::string> command;
 
   int size() const { return nodes * local_size; }
   int first_rank() const { return node_rank * local_size; }
+  /// Returns whether the launchers decide together which nodes take part in a start.
+  bool has_rendezvous() const { return nodes > 1 && (max_restarts > 0 || min_nodes < nodes); }
 };
 
 namespace detail {
@@ -55,16 +66,22 @@ Examples:
   colls-run --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 -n 8 ./program
   colls-run --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 -n 8 ./program
                                             typed on each of them
+  colls-run --max-restarts 3 -n 4 ./program
+                                            all start again after a failure, three times
 
 A rank finds its place in COLLS_RANK, COLLS_WORLD_SIZE, COLLS_LOCAL_RANK, COLLS_LOCAL_WORLD_SIZE,
 COLLS_NODE_RANK, COLLS_NNODES, COLLS_STORE, COLLS_JOB and COLLS_SECRET; COLLS_TERMINAL is 1 where
 its output ends at a terminal. Rank 0 has the terminal's input, the others /dev/null.
 OMP_NUM_THREADS is 1 where it is not set and N is more than 1.
+With --max-restarts, COLLS_RESTART_COUNT is how often the ranks have been started again, and
+COLLS_MAX_RESTARTS how often they may be.
 
 Signals (INT, TERM, HUP, QUIT, USR1, USR2, TSTP, CONT) go to every rank; a second Ctrl-C kills.
 When a rank fails, the others are notified at once; those that have not ended after --grace seconds
 get SIGTERM, and 3 seconds later SIGKILL. The exit status is that of the rank that failed first, or
-128 + n if signal n ended it; 127: the program was not found; 126: it could not be started.)";
+128 + n if signal n ended it; 127: the program was not found; 126: it could not be started.
+With --on-failure shrink no rank is ended, and the exit status is 0 if a rank has ended with 0 and
+none has failed after that.)";
 
 struct formatter : CLI::Formatter {
   std::string make_usage(const CLI::App*, std::string) const override {
@@ -148,6 +165,47 @@ inline std::vector<std::string> own_arguments(const CLI::App& app,
   return own;
 }
 
+/// Reads the number of nodes, or the least and the greatest number.
+inline void parse_nodes(options& o, const std::string& text) {
+  const std::size_t colon = text.find(':');
+  o.min_nodes = parse_number("--nnodes", text.substr(0, colon), 1, 65536);
+  o.nodes = o.min_nodes;
+  if (colon == text.npos) return;
+  o.nodes = parse_number("--nnodes", text.substr(colon + 1), 1, 65536);
+  if (o.nodes < o.min_nodes) {
+    throw usage_error(fmt::format("--nnodes {}: the first number is the smaller one", text));
+  }
+}
+
+inline failure_policy parse_policy(const std::string& text) {
+  if (text == "stop") return failure_policy::stop;
+  if (text == "shrink") return failure_policy::shrink;
+  if (text == "restart") return failure_policy::restart;
+  throw usage_error(fmt::format("--on-failure {} is none of stop, shrink, restart", text));
+}
+
+/// Sets what happens after a failure from the texts of the options; an empty text is no option.
+inline void set_policy(options& o, const std::string& policy, bool keep_going,
+                       const std::string& restarts) {
+  if (keep_going && !policy.empty() && policy != "shrink") {
+    throw usage_error(
+        fmt::format("--keep-going means --on-failure shrink, so it excludes {}", policy));
+  }
+  if (!restarts.empty()) o.max_restarts = parse_number("--max-restarts", restarts, 0, 1'000'000);
+  if (keep_going) {
+    o.on_failure = failure_policy::shrink;
+  } else if (!policy.empty()) {
+    o.on_failure = parse_policy(policy);
+  } else if (o.max_restarts > 0) {
+    o.on_failure = failure_policy::restart;
+  }
+  if (o.on_failure == failure_policy::restart) {
+    if (restarts.empty()) o.max_restarts = 3;
+  } else if (o.max_restarts > 0) {
+    throw usage_error(fmt::format("--max-restarts {} needs --on-failure restart", restarts));
+  }
+}
+
 inline void check(const options& o, bool node_rank_given) {
   if (o.nodes > 1 && !node_rank_given) {
     throw usage_error(fmt::format("--nnodes {} needs --node-rank, 0..{}, another one on each node",
@@ -168,7 +226,7 @@ inline void check(const options& o, bool node_rank_given) {
     for (const char* const ours :
          {"COLLS_RANK", "COLLS_WORLD_SIZE", "COLLS_LOCAL_RANK", "COLLS_LOCAL_WORLD_SIZE",
           "COLLS_NODE_RANK", "COLLS_NNODES", "COLLS_STORE", "COLLS_JOB", "COLLS_SECRET",
-          "COLLS_SECRET_FILE", "COLLS_TERMINAL"}) {
+          "COLLS_SECRET_FILE", "COLLS_TERMINAL", "COLLS_RESTART_COUNT", "COLLS_MAX_RESTARTS"}) {
       if (name == ours) throw usage_error(fmt::format("-x {}: colls-run sets it itself", name));
     }
   }
@@ -181,8 +239,8 @@ inline void check(const options& o, bool node_rank_given) {
 /// Throws usage_error, or CLI::CallForHelp with `help` filled in.
 inline options parse(const std::vector<std::string>& arguments, std::string& help) {
   options o;
-  std::string processes, nodes = "1", node_rank, port, grace = "5";
-  bool standalone = false, no_prefix = false;
+  std::string processes, nodes = "1", node_rank, port, grace = "5", policy, restarts;
+  bool standalone = false, no_prefix = false, keep_going = false;
 
   CLI::App app("Starts N copies of a program that find each other as the ranks of one world.",
                "colls-run");
@@ -193,7 +251,10 @@ inline options parse(const std::vector<std::string>& arguments, std::string& hel
   };
   option("-n,--nproc-per-node", processes, "N",
          "Processes on this node (also -np): a number, cpu, gpu or auto (GPUs, else cores)");
-  option("--nnodes", nodes, "N", "Nodes, each with a colls-run of its own (default 1)");
+  option(
+      "--nnodes", nodes, "N|MIN:MAX",
+      "Nodes, each with a colls-run of its own (default 1). MIN:MAX starts with MAX, or with MIN "
+      "or more once none has come for 30 s; later ones wait for the next restart");
   option("--node-rank", node_rank, "N", "Which of them this one is, from 0");
   option("--master-addr", o.master_addr, "ADDRESS",
          "Where node 0 serves the others (default 127.0.0.1 for one node)");
@@ -204,7 +265,12 @@ inline options parse(const std::vector<std::string>& arguments, std::string& hel
   option("-x", o.exported, "VAR[=VALUE]", "Set a variable for the ranks; repeat for more");
   option("--grace", grace, "SECONDS",
          "How long the others may run after a rank has failed (default 5)");
-  app.add_flag("--keep-going", o.keep_going, "Let the others run on after a rank has failed");
+  option("--on-failure", policy, "POLICY",
+         "After a rank has failed: stop the others (default), let them shrink their communicators "
+         "and go on (shrink), or start all again (restart)");
+  option("--max-restarts", restarts, "N",
+         "How often all may start again (default 0; 3 with --on-failure restart)");
+  app.add_flag("--keep-going", keep_going, "The same as --on-failure shrink");
   app.add_flag("--no-prefix", no_prefix, "Print lines without [rank] before them");
   bool ignored = false;
   app.add_flag("--no-python,--oversubscribe,--allow-run-as-root", ignored,
@@ -227,10 +293,7 @@ inline options parse(const std::vector<std::string>& arguments, std::string& hel
 
   if (processes.empty()) throw usage_error("how many processes? pass -n N");
   o.local_size = detail::processes(processes);
-  if (nodes.find(':') != std::string::npos) {
-    throw usage_error(fmt::format("--nnodes {}: a range is not supported, pass one number", nodes));
-  }
-  o.nodes = detail::parse_number("--nnodes", nodes, 1, 65536);
+  detail::parse_nodes(o, nodes);
   if (standalone && o.nodes > 1) {
     throw usage_error(fmt::format("--standalone is one node, --nnodes {} are more", o.nodes));
   }
@@ -246,6 +309,7 @@ inline options parse(const std::vector<std::string>& arguments, std::string& hel
     throw usage_error(fmt::format("--grace {} is not a number of seconds", grace));
   }
   o.prefix = !no_prefix;
+  detail::set_policy(o, policy, keep_going, restarts);
   detail::check(o, !node_rank.empty());
   return o;
 }

@@ -41,6 +41,17 @@ inline bool common_checksum() {
   }
 }
 
+/// Returns how long ranks and launchers wait for each other at the start.
+inline colls::time_span common_join_timeout() {
+  const char* const text = std::getenv("COLLS_JOIN_TIMEOUT");
+  if (text == nullptr || *text == 0) return colls::config().join_timeout;
+  try {
+    return colls::detail::parse_duration("COLLS_JOIN_TIMEOUT", text);
+  } catch (const colls::error& wrong) {
+    throw start_error(wrong.record().detail);
+  }
+}
+
 /// Binds the listener at which node 0 serves the store, before any rank is told its port.
 inline colls::listener listen_at(const options& o, const std::string& host, int port) {
   std::string reason;
@@ -75,9 +86,12 @@ inline colls::listener listen_at(const options& o, const std::string& host, int 
 struct world {
   std::string secret;
   std::string job;
-  std::uint64_t job_hash = 0;
   std::string store;
   bool checksum = false;
+  int restarts = 0;  // how often the ranks have been started again
+
+  /// Returns the name of the job as the ranks of this start know it.
+  std::string started_job() const { return colls::detail::restarted_job(job, restarts); }
 };
 
 /// Determines the settings of all ranks. On node 0 `listener` becomes the socket of the store.
@@ -103,7 +117,6 @@ inline world make_world(const options& o, colls::listener& listener) {
           o.nodes));
     }
   }
-  result.job_hash = colls::detail::hash_of(result.job);
   if (o.node_rank == 0) {
     listener = listen_at(o, host, port);
     const colls::endpoint local = listener.local();
@@ -140,6 +153,11 @@ inline std::vector<std::string> environment_of(int local_rank, const options& o,
   set("COLLS_STORE", w.store);
   set("COLLS_JOB", w.job);
   set("COLLS_SECRET", w.secret);
+  for (const char* const name : {"COLLS_RESTART_COUNT", "COLLS_MAX_RESTARTS"}) all.erase(name);
+  if (o.max_restarts > 0) {
+    set("COLLS_RESTART_COUNT", std::to_string(w.restarts));
+    set("COLLS_MAX_RESTARTS", std::to_string(o.max_restarts));
+  }
   all.erase("COLLS_TERMINAL");
   if (::isatty(STDOUT_FILENO) != 0) set("COLLS_TERMINAL", "1");
   std::vector<std::string> entries;

@@ -45,6 +45,11 @@ struct config {
   /// generates a secret.
   fixed_string<1024> secret = {};
   fixed_string<256> job = {};  // the name of the job; distinguishes jobs that use the same port
+  /// How often the launcher has started all ranks again, and how often it may (0 if it may not, or if
+  /// that is not known). The first number is part of the job's name, so no process of an earlier
+  /// start can join.
+  int restarts = 0;
+  int max_restarts = 0;
   time_span join_timeout = time_span::from_nanoseconds(300 * seconds);  // how long joining may take
   time_span timeout =
       time_span::from_nanoseconds(600 * seconds);  // how long an operation may go without progress

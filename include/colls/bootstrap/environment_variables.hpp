@@ -124,6 +124,12 @@ inline std::string read_secret(const variables& env) {
   return read_secret_file(file);
 }
 
+/// Returns the name of `job` after its launcher has started all ranks again `restarts` times. A
+/// process of an earlier start then belongs to another job, and the ranks refuse it.
+inline std::string restarted_job(const std::string& job, int restarts) {
+  return restarts == 0 ? job : job + "/restart " + std::to_string(restarts);
+}
+
 /// Returns the ports that the ranks of `job` try for their store. Called if the launcher announces
 /// `port` to the ranks but occupies this port itself. The result depends only on `job` and `port`,
 /// so all ranks try the same ports in the same order. The ports lie below the range of ephemeral

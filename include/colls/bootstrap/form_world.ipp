@@ -81,9 +81,10 @@ COLLS_ONCE config complete_from_environment(const config& opts) {
     ((opts.*fields == defaults.*fields ? void() : void(cfg.*fields = opts.*fields)), ...);
   };
   take(&config::rank, &config::size, &config::local_rank, &config::local_size, &config::node,
-       &config::nodes, &config::secret, &config::job, &config::join_timeout, &config::timeout,
-       &config::insecure, &config::source, &config::congestion, &config::transport, &config::reads,
-       &config::checksum, &config::ports, &config::served, &config::own_file, &config::store_fd);
+       &config::nodes, &config::secret, &config::job, &config::restarts, &config::max_restarts,
+       &config::join_timeout, &config::timeout, &config::insecure, &config::source,
+       &config::congestion, &config::transport, &config::reads, &config::checksum, &config::ports,
+       &config::served, &config::own_file, &config::store_fd);
   return cfg;
 }
 
@@ -155,7 +156,7 @@ class world_bootstrap {
     info_.rank = cfg.rank;
     info_.size = cfg.size;
     info_.cfg = cfg;
-    info_.job = hash_of(info_.cfg.job);
+    info_.job = hash_of(restarted_job(cfg.job.str(), cfg.restarts));
     info_.key = secret(info_.cfg.secret, info_.cfg.insecure);
   }
 
@@ -458,6 +459,11 @@ COLLS_ONCE task<world_info> form_world(engine& driver, config opts, const char* 
   detail::hide_secret_from_children();
   log_info("rank %d of %d from %s, meeting at %s", cfg.rank, cfg.size, cfg.source.c_str(),
            cfg.size == 1 ? "nowhere" : cfg.address.c_str());
+  // colls-run says this itself.
+  if (cfg.rank == 0 && cfg.max_restarts > 0 && cfg.source.str() != "colls-run") {
+    log_warn("start %d of %d: job %s", cfg.restarts + 1, cfg.max_restarts + 1,
+             detail::restarted_job(cfg.job.str(), cfg.restarts).c_str());
+  }
   if (cfg.size == 1) {
     world_info single;
     single.cfg = cfg;

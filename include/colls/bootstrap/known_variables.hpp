@@ -9,13 +9,13 @@ namespace colls {
 namespace detail {
 
 inline constexpr const char* known_variables[] = {
-    "COLLS_RANK",          "COLLS_WORLD_SIZE",  "COLLS_LOCAL_RANK", "COLLS_LOCAL_WORLD_SIZE",
-    "COLLS_NODE_RANK",     "COLLS_NNODES",      "COLLS_STORE",      "COLLS_JOB",
-    "COLLS_SECRET",        "COLLS_SECRET_FILE", "COLLS_TIMEOUT",    "COLLS_JOIN_TIMEOUT",
-    "COLLS_PORT",          "COLLS_INSECURE",    "COLLS_LOG",        "COLLS_LOG_FILE",
-    "COLLS_TERMINAL",      "COLLS_MNIST",       "COLLS_SIM_SEEDS",  "COLLS_SIM_SEED",
-    "COLLS_SIM_SCENARIO",  "COLLS_TRANSPORT",   "COLLS_READS",      "COLLS_CHECKSUM",
-    "COLLS_CHECK_THREADS",
+    "COLLS_RANK",          "COLLS_WORLD_SIZE",    "COLLS_LOCAL_RANK",   "COLLS_LOCAL_WORLD_SIZE",
+    "COLLS_NODE_RANK",     "COLLS_NNODES",        "COLLS_STORE",        "COLLS_JOB",
+    "COLLS_SECRET",        "COLLS_SECRET_FILE",   "COLLS_TIMEOUT",      "COLLS_JOIN_TIMEOUT",
+    "COLLS_PORT",          "COLLS_INSECURE",      "COLLS_LOG",          "COLLS_LOG_FILE",
+    "COLLS_TERMINAL",      "COLLS_MNIST",         "COLLS_SIM_SEEDS",    "COLLS_SIM_SEED",
+    "COLLS_SIM_SCENARIO",  "COLLS_TRANSPORT",     "COLLS_READS",        "COLLS_CHECKSUM",
+    "COLLS_CHECK_THREADS", "COLLS_RESTART_COUNT", "COLLS_MAX_RESTARTS",
 };
 
 /// Returns the Levenshtein distance between `a` and `b`, or 64 if `b` is longer than 64 characters.

@@ -35,6 +35,10 @@ class launcher_environment_reader {
 
   void read_slurm();
 
+  // Reads how often the launcher has started all ranks again, and how often it may, if one of these
+  // environment variables is set.
+  void read_restarts(const char* count, const char* max);
+
   // Sets the address of the store to the host in MASTER_ADDR and the port in COLLS_PORT or
   // MASTER_PORT. Returns false if MASTER_ADDR is not set. Throws if MASTER_ADDR is set but the port
   // is not.

@@ -9,6 +9,7 @@
 #include <colls/bootstrap/slurm_nodelist.hpp>
 #include <colls/os/procfs.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cctype>
 #include <cstdlib>
@@ -101,6 +102,7 @@ COLLS_ONCE void launcher_environment_reader::read_common() {
     cfg_.join_timeout = parse_duration("COLLS_JOIN_TIMEOUT", text);
   }
   port_ = env_.number("COLLS_PORT", 65535);
+  read_restarts("COLLS_RESTART_COUNT", "COLLS_MAX_RESTARTS");
 }
 
 COLLS_ONCE void launcher_environment_reader::read_pair(const char* rank, const char* size) {
@@ -113,6 +115,12 @@ COLLS_ONCE void launcher_environment_reader::read_pair(const char* rank, const c
           cfg_.rank < 0 ? rank : size, cfg_.rank < 0 ? size : rank,
           env_.text(cfg_.rank < 0 ? size : rank).c_str(), cfg_.source.c_str());
   }
+}
+
+COLLS_ONCE void launcher_environment_reader::read_restarts(const char* count, const char* max) {
+  if (!env_.any({count, max})) return;
+  cfg_.restarts = std::max(env_.number(count), 0);
+  cfg_.max_restarts = std::max(env_.number(max), 0);
 }
 
 COLLS_ONCE void launcher_environment_reader::read_colls() {
@@ -149,6 +157,7 @@ COLLS_ONCE void launcher_environment_reader::read_torchrun() {
   }
   const std::string run = env_.text("TORCHELASTIC_RUN_ID");
   if (cfg_.job.empty()) cfg_.job = run;
+  read_restarts("TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS");
   if (env_.text("TORCHELASTIC_USE_AGENT_STORE") == "True" && port_ < 0) {
     cfg_.ports = derived_ports(run, env_.number("MASTER_PORT", 65535));
   }

@@ -15,6 +15,8 @@
 #include <optional>
 #include <random>
 
+#include "../../support/sanitized.hpp"
+
 namespace {
 
 using namespace colls;
@@ -615,7 +617,7 @@ struct silent_owner final : connection_owner {
   tag_matcher& matching() override { return all; }
 };
 
-#if !defined(__SANITIZE_ADDRESS__)  // it ends a process that asks for too much
+#ifndef ADDRESS_SANITIZED  // it ends a process that asks for too much
 TEST_CASE("without memory for the rest of a half-written message its connection ends, later") {
   boost::asio::io_context context(1);
   const auto driver = engine::get(context.get_executor());
