@@ -608,7 +608,7 @@ void max_restarts() {
       each.cfg.restarts = 2;
     }
     world_of all(ranks, meet);
-    for (const std::size_t rank : {0, 1}) {
+    for (const std::size_t rank : {0u, 1u}) {
       CHECK(all.end(rank).status == 0);
       CHECK(contains(all.log(rank), "start 3 of 5: job mine/restart 2") == (rank == 0));
     }
