@@ -127,7 +127,7 @@ TEST_CASE("every start has the limits, the signals and the input of the first on
   CHECK(it.wait() == 0);
   const strings lines = lines_of(it.out());
   REQUIRE(lines.size() == 8);
-  for (const std::size_t same : {0, 1, 2}) CHECK(lines[same] == lines[same + 4]);
+  for (const std::size_t same : {0u, 1u, 2u}) CHECK(lines[same] == lines[same + 4]);
   CHECK(lines[3] == "[0] got one");
   CHECK(lines[7] == "[0] got two");
 }

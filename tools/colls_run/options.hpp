@@ -80,8 +80,11 @@ Signals (INT, TERM, HUP, QUIT, USR1, USR2, TSTP, CONT) go to every rank; a secon
 When a rank fails, the others are notified at once; those that have not ended after --grace seconds
 get SIGTERM, and 3 seconds later SIGKILL. The exit status is that of the rank that failed first, or
 128 + n if signal n ended it; 127: the program was not found; 126: it could not be started.
-With --on-failure shrink no rank is ended, and the exit status is 0 if a rank has ended with 0 and
-none has failed after that.)";
+With --on-failure shrink no rank is ended: the program shrinks its communicators. The exit status is
+0 if a rank has ended with 0 and none has failed after that. With --on-failure restart all ranks of
+all nodes are started again, at most --max-restarts times.
+With --nnodes MIN:MAX the job starts with MAX nodes, or with MIN or more once no other one has come
+for 30 s. A node that comes later waits for the next restart.)";
 
 struct formatter : CLI::Formatter {
   std::string make_usage(const CLI::App*, std::string) const override {
@@ -251,10 +254,8 @@ inline options parse(const std::vector<std::string>& arguments, std::string& hel
   };
   option("-n,--nproc-per-node", processes, "N",
          "Processes on this node (also -np): a number, cpu, gpu or auto (GPUs, else cores)");
-  option(
-      "--nnodes", nodes, "N|MIN:MAX",
-      "Nodes, each with a colls-run of its own (default 1). MIN:MAX starts with MAX, or with MIN "
-      "or more once none has come for 30 s; later ones wait for the next restart");
+  option("--nnodes", nodes, "N",
+         "Nodes, each with a colls-run of its own (default 1); MIN:MAX: those that come");
   option("--node-rank", node_rank, "N", "Which of them this one is, from 0");
   option("--master-addr", o.master_addr, "ADDRESS",
          "Where node 0 serves the others (default 127.0.0.1 for one node)");
@@ -265,11 +266,9 @@ inline options parse(const std::vector<std::string>& arguments, std::string& hel
   option("-x", o.exported, "VAR[=VALUE]", "Set a variable for the ranks; repeat for more");
   option("--grace", grace, "SECONDS",
          "How long the others may run after a rank has failed (default 5)");
-  option("--on-failure", policy, "POLICY",
-         "After a rank has failed: stop the others (default), let them shrink their communicators "
-         "and go on (shrink), or start all again (restart)");
+  option("--on-failure", policy, "POLICY", "stop (default), shrink or restart: see below");
   option("--max-restarts", restarts, "N",
-         "How often all may start again (default 0; 3 with --on-failure restart)");
+         "How often all may start again (default 0; 3 with restart)");
   app.add_flag("--keep-going", keep_going, "The same as --on-failure shrink");
   app.add_flag("--no-prefix", no_prefix, "Print lines without [rank] before them");
   bool ignored = false;
