@@ -12,6 +12,7 @@ namespace {
 
 void one_of_each() {
   colls::log_warn("a %s line", "warn");
+  colls::log_notice("a %s", "notice");
   colls::log_info("an %s line", "info");
   colls::log_debug("a %s line", "debug");
 }
@@ -27,6 +28,7 @@ TEST_CASE("COLLS_LOG decides which lines are written, and nothing is written to 
   for (const char* level : {"", "warn", "nonsense"}) {
     const std::string text = lines(level);
     CHECK(contains(text, "a warn line\n"));
+    CHECK(contains(text, "a notice\n"));
     CHECK(!contains(text, "info line"));
   }
   CHECK(contains(lines("info"), "an info line\n"));
@@ -38,7 +40,7 @@ TEST_CASE("COLLS_LOG decides which lines are written, and nothing is written to 
 
 TEST_CASE("lines contain the rank that the launcher assigned") {
   const output got = in_process({{"RANK", "3"}}, one_of_each);
-  CHECK(got.err == "colls: [3] warning: a warn line\n");
+  CHECK(got.err == "colls: [3] warning: a warn line\ncolls: [3] a notice\n");
 }
 
 TEST_CASE("an unknown level in COLLS_LOG is reported") {

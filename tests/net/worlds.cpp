@@ -242,6 +242,26 @@ TEST_CASE("torchrun") {
             port(0) + " $program"));
 }
 
+TEST_CASE("torchrun starts all ranks again after a failure, as another job") {
+  if (shell("/usr/bin/python3 -c 'import torch.distributed.run'").status != 0) {
+    MESSAGE("skipped: no torch.distributed for /usr/bin/python3");
+    return;
+  }
+  const std::string fails_twice =
+      "\"$0\" || exit 4; [ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0;"
+      "[ $RANK = 1 ] && exit 3; exec sleep 100";
+  const outcome ended = shell(
+      "/usr/bin/python3 -m torch.distributed.run --no_python --max_restarts 2 --nproc_per_node 3 "
+      "--master_port " +
+      port(6) + " sh -c '" + fails_twice + "' $program");
+  CAPTURE(ended.text);
+  CHECK(ended.status == 0);
+  for (const char* start : {"start 1 of 3: job none\n", "start 2 of 3: job none/restart 1\n",
+                            "start 3 of 3: job none/restart 2\n"}) {
+    CHECK(ended.text.find(start) != std::string::npos);
+  }
+}
+
 TEST_CASE("by hand over IPv4") { check_all(shell(by_hand("127.0.0.1", port(1)))); }
 
 TEST_CASE("by hand over IPv6") {

@@ -73,6 +73,16 @@ inline bool log_enabled(log_level level) {
   va_end(args);
 }
 
+/// Writes a line at level `warn` that is no warning, such as one about each start of a job that its
+/// launcher may start again. The arguments are formatted as by printf.
+[[gnu::format(printf, 1, 2)]] inline void log_notice(const char* pattern, ...) {
+  if (!log_enabled(log_level::warn)) return;
+  std::va_list args;
+  va_start(args, pattern);
+  detail::write_log("", pattern, args);
+  va_end(args);
+}
+
 /// Writes a line at level `info`. Such a line states a fact about the job, such as how a rank
 /// joined. The arguments are formatted as by printf.
 [[gnu::format(printf, 1, 2)]] inline void log_info(const char* pattern, ...) {

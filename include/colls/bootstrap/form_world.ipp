@@ -461,8 +461,8 @@ COLLS_ONCE task<world_info> form_world(engine& driver, config opts, const char* 
            cfg.size == 1 ? "nowhere" : cfg.address.c_str());
   // colls-run says this itself.
   if (cfg.rank == 0 && cfg.max_restarts > 0 && cfg.source.str() != "colls-run") {
-    log_warn("start %d of %d: job %s", cfg.restarts + 1, cfg.max_restarts + 1,
-             detail::restarted_job(cfg.job.str(), cfg.restarts).c_str());
+    log_notice("start %d of %d: job %s", cfg.restarts + 1, cfg.max_restarts + 1,
+               detail::restarted_job(cfg.job.str(), cfg.restarts).c_str());
   }
   if (cfg.size == 1) {
     world_info single;
