@@ -65,14 +65,14 @@ TEST_CASE("lines go to the installed writer") {
     colls::detail::installed_log_writer = &colls::detail::write_to_stderr;
     one_of_each();
   });
-  CHECK(plain.err == "colls: [-] warning: a warn line\n");
+  CHECK(plain.err == "colls: [-] warning: a warn line\ncolls: [-] a notice\n");
   static std::string written;
   const output got = in_process({}, [] {
     colls::detail::installed_log_writer = [](const char* lines, std::size_t size) noexcept {
       written.append(lines, size);
     };
     one_of_each();
-    if (written != "colls: [-] warning: a warn line\n") ::_exit(1);
+    if (written != "colls: [-] warning: a warn line\ncolls: [-] a notice\n") ::_exit(1);
   });
   CHECK(got.err.empty());
 }
