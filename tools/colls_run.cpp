@@ -6,10 +6,7 @@
 #include "colls_run/failure_channel.hpp"
 #include "colls_run/job.hpp"
 #include "colls_run/options.hpp"
-#include "colls_run/rendezvous.hpp"
 #include "colls_run/world.hpp"
-
-#include <colls/coroutine/sync_wait.hpp>
 
 #include <fcntl.h>
 
@@ -65,6 +62,7 @@ struct inherited_settings {
   inherited_settings() {
     ::sigprocmask(SIG_BLOCK, nullptr, &mask);
     ::sigaction(SIGPIPE, nullptr, &broken_pipe);
+    ::signal(SIGPIPE, SIG_IGN);
   }
 };
 
@@ -157,29 +155,11 @@ job_result run_ranks(const options& o, const world& shared, const colls::listene
   channel.on_failure = [&](int rank, const std::string& reason, bool died) {
     running.handle_reported_failure(rank, reason, died);
   };
-  channel.will_restart = [&] { return running.may_restart() && shared.restarts < o.max_restarts; };
+  running.has_restarts = shared.restarts < o.max_restarts;
   running.needed = [&] { return channel.needed(); };
-  job_result result = running.run();
-  // Another node does what node 0 has decided.
-  result.may_restart = o.node_rank == 0 ? channel.will_restart() : channel.has_restart();
+  const job_result result = running.run();
   (void)::waitpid(guard, nullptr, 0);  // the guard's own status no longer matters
   return result;
-}
-
-// Meets the launchers of the other nodes. Afterwards `o` describes this start: the nodes that take
-// part, numbered from 0, and this node's number.
-void meet(options& o, world& shared, const colls::listener& listener) {
-  boost::asio::io_context io(1);
-  const auto engine = colls::engine::get(io.get_executor());
-  rendezvous meeting(*engine, o, shared, common_join_timeout().count());
-  meeting.print = [](const std::string& line) { print_error(line); };
-  auto deciding = o.node_rank == 0 ? meeting.host(listener, shared.restarts) : meeting.attend();
-  const start_decision decision = colls::sync_wait(*engine, deciding);
-  const auto own = std::find(decision.nodes.begin(), decision.nodes.end(), o.node_rank);
-  if (own == decision.nodes.end()) throw start_error("node 0 starts the job without this node");
-  o.node_rank = static_cast<int>(own - decision.nodes.begin());
-  o.nodes = static_cast<int>(decision.nodes.size());
-  shared.restarts = decision.restarts;
 }
 
 int launch(const options& o, std::span<char> title) {
@@ -191,20 +171,13 @@ int launch(const options& o, std::span<char> title) {
   world shared = make_world(o, listener);
   // The name of this process in its own log lines. Without memory for it they have no name.
   (void)::setenv("COLLS_RANK", "launcher", 1);
-  for (;;) {
-    options present = o;
-    if (o.has_rendezvous()) {
-      // No rank runs, so a signal ends this process.
-      ::sigprocmask(SIG_SETMASK, &inherited.mask, nullptr);
-      meet(present, shared, listener);
-    }
-    if (o.max_restarts > 0 && o.node_rank == 0) {
+  for (;; ++shared.restarts) {
+    if (o.max_restarts > 0) {
       print_error(fmt::format("start {} of {}: {} ranks, job {}", shared.restarts + 1,
-                              o.max_restarts + 1, present.size(), shared.started_job()));
+                              o.max_restarts + 1, o.size(), shared.started_job()));
     }
-    const job_result ended = run_ranks(present, shared, listener, inherited, title);
-    if (!ended.may_restart) return ended.status;
-    ++shared.restarts;
+    const job_result ended = run_ranks(o, shared, listener, inherited, title);
+    if (!ended.starts_again) return ended.status;
   }
 }
 

@@ -43,10 +43,6 @@ class failure_channel final : colls::failure_listener {
   /// that the launcher of node 0 has failed (-1). With `died` the rank had joined, or other ranks
   /// waited for it to join, and it ended without a goodbye.
   std::function<void(int rank, const std::string& reason, bool died)> on_failure;
-  /// Node 0: returns whether all ranks start again after this launcher's have ended.
-  std::function<bool()> will_restart;
-  /// Another node: whether node 0 has said that all ranks start again.
-  bool has_restart() const { return has_restart_; }
 
   /// A rank of this node has failed.
   void announce(int rank, const std::string& status) {
@@ -78,13 +74,10 @@ class failure_channel final : colls::failure_listener {
   /// polls it until it returns false.
   bool needed() {
     if (options_.nodes == 1) return false;
-    // The launcher of node 0 decides whether there is another start.
-    if (!server_ && store_ && options_.max_restarts > 0) return !is_over_;
     const colls::time_point now = engine_.now();
     const auto patience = static_cast<colls::time_point>((options_.grace + 5) * 1e9);
-    const bool is_late = failure_time_ != colls::never && now > failure_time_ + patience;
-    if (is_late && options_.max_restarts == 0) return false;
-    if (server_ && server_->present() > 0 && !is_late) {
+    if (failure_time_ != colls::never && now > failure_time_ + patience) return false;
+    if (server_ && server_->present() > 0) {
       idle_since_ = colls::never;
       return true;
     }
@@ -97,7 +90,6 @@ class failure_channel final : colls::failure_listener {
 
  private:
   static constexpr const char* over_key = "colls-run/over";
-  static constexpr const char* restart_value = "restart";
   // The number of reported lists of ranks that ended with exit code 0, and the lists themselves.
   static constexpr const char* ended_key = "colls-run/ended";
   static std::string ended_list_key(std::int64_t number) {
@@ -200,10 +192,8 @@ class failure_channel final : colls::failure_listener {
   // announcement, that launcher has failed.
   colls::task<> wait_for_end() {
     try {
-      has_restart_ = co_await store_->get(over_key, colls::never - 1) == restart_value;
-      is_over_ = true;
+      co_await store_->get(over_key, colls::never - 1);
     } catch (const colls::error& lost) {
-      is_over_ = true;
       if (on_failure) {
         on_failure(-1, fmt::format("the launcher of node 0 is gone ({})", lost.record().detail),
                    true);
@@ -212,8 +202,7 @@ class failure_channel final : colls::failure_listener {
   }
   colls::task<> announce_end() {
     try {
-      const bool restarts = will_restart && will_restart();
-      co_await store_->set(over_key, restarts ? restart_value : "yes");
+      co_await store_->set(over_key, "yes");
     } catch (const colls::error& lost) {
       colls::log_debug("the store: %s", lost.what());
     }
@@ -275,8 +264,6 @@ class failure_channel final : colls::failure_listener {
   bool rejected_ = false;  // the store refused this launcher: another secret or version
   bool announcing_end_ = false;
   bool end_announced_ = false;
-  bool is_over_ = false;  // another node: node 0 has announced the end, or has gone
-  bool has_restart_ = false;
   colls::time_point idle_since_ = colls::never;
   colls::time_point failure_time_ = colls::never;
   colls::task_group tasks_;  // last: its tasks use all of the above

@@ -24,8 +24,8 @@
 namespace launcher {
 
 struct job_result {
-  int status = 0;            // for `exit`
-  bool may_restart = false;  // a rank has failed, and nothing prevents another start
+  int status = 0;             // for `exit`
+  bool starts_again = false;  // a rank has failed, and all ranks are to be started again
 };
 
 class job {
@@ -77,6 +77,9 @@ class job {
   /// Returns whether other nodes need this launcher after its last rank has ended.
   std::function<bool()> needed;
 
+  /// Whether all ranks may be started again after a failure.
+  bool has_restarts = false;
+
   /// The store reports that a rank has failed, or that the launcher of node 0 has failed (-1). With
   /// `died` the connection of the rank ended without a goodbye.
   void handle_reported_failure(int rank, const std::string& reason, bool died) {
@@ -102,15 +105,12 @@ class job {
     begin_ending();
   }
 
-  /// Returns whether a rank has failed, and nothing prevents another start of all ranks.
-  bool may_restart() const { return first_failure_ && interrupted_ == 0 && !is_final_; }
-
   /// Runs until no process is left and all output is written.
   job_result run() {
     while (!finished_ || !outputs_.empty() || (needed && needed())) {
       io_.run_one();
     }
-    return {status(), may_restart()};
+    return {status(), starts_again()};
   }
 
  private:
@@ -126,8 +126,13 @@ class job {
   // Whether ranks go on after a failure of others.
   bool goes_on() const { return options_.on_failure == failure_policy::shrink && !is_final_; }
 
-  // Ranks that go on have done the work if one of them ends with exit status 0. What fails after
-  // that is not made good by anyone.
+  // Another start does not help if the user has ended this one or a rank could not be started.
+  bool starts_again() const {
+    return has_restarts && first_failure_ && interrupted_ == 0 && !is_final_;
+  }
+
+  // Ranks that go on have done the work if one of them ends with exit status 0. No rank does the work
+  // of one that fails later.
   int status() const {
     const bool is_good = goes_on() && has_success_ && !has_late_failure_ && interrupted_ == 0;
     return is_good ? 0 : first_failure_.value_or(0);
@@ -279,7 +284,8 @@ class job {
       rank.err->finish();
     }
     if (status() != 0 && !summary_.empty() && (started_ > 1 || interrupted_ != 0)) {
-      print(fmt::format("colls-run: exit status {}: {} was the first to fail", status(), summary_));
+      const std::string end = starts_again() ? "" : fmt::format("exit status {}: ", status());
+      print(fmt::format("colls-run: {}{} was the first to fail", end, summary_));
     }
     // The guard ends when the launcher closes its end of the socket.
     guard_watch_.enable(false);

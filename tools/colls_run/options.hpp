@@ -35,8 +35,7 @@ enum class failure_policy {
 
 struct options {
   int local_size = 0;
-  int nodes = 1;      // at most
-  int min_nodes = 1;  // without fewer the job does not start
+  int nodes = 1;
   int node_rank = 0;
   std::string master_addr;  // empty: not given
   int master_port = 0;      // 0: not given
@@ -50,8 +49,6 @@ struct options {
 
   int size() const { return nodes * local_size; }
   int first_rank() const { return node_rank * local_size; }
-  /// Returns whether the launchers decide together which nodes take part in a start.
-  bool has_rendezvous() const { return nodes > 1 && (max_restarts > 0 || min_nodes < nodes); }
 };
 
 namespace detail {
@@ -81,10 +78,8 @@ When a rank fails, the others are notified at once; those that have not ended af
 get SIGTERM, and 3 seconds later SIGKILL. The exit status is that of the rank that failed first, or
 128 + n if signal n ended it; 127: the program was not found; 126: it could not be started.
 With --on-failure shrink no rank is ended: the program shrinks its communicators. The exit status is
-0 if a rank has ended with 0 and none has failed after that. With --on-failure restart all ranks of
-all nodes are started again, at most --max-restarts times.
-With --nnodes MIN:MAX the job starts with MAX nodes, or with MIN or more once no other one has come
-for 30 s. A node that comes later waits for the next restart.)";
+0 if a rank of this node has ended with 0 and none has failed after that. With --on-failure restart
+all ranks are started again, at most --max-restarts times; this needs a single node.)";
 
 struct formatter : CLI::Formatter {
   std::string make_usage(const CLI::App*, std::string) const override {
@@ -168,18 +163,6 @@ inline std::vector<std::string> own_arguments(const CLI::App& app,
   return own;
 }
 
-/// Reads the number of nodes, or the least and the greatest number.
-inline void parse_nodes(options& o, const std::string& text) {
-  const std::size_t colon = text.find(':');
-  o.min_nodes = parse_number("--nnodes", text.substr(0, colon), 1, 65536);
-  o.nodes = o.min_nodes;
-  if (colon == text.npos) return;
-  o.nodes = parse_number("--nnodes", text.substr(colon + 1), 1, 65536);
-  if (o.nodes < o.min_nodes) {
-    throw usage_error(fmt::format("--nnodes {}: the first number is the smaller one", text));
-  }
-}
-
 inline failure_policy parse_policy(const std::string& text) {
   if (text == "stop") return failure_policy::stop;
   if (text == "shrink") return failure_policy::shrink;
@@ -207,6 +190,12 @@ inline void set_policy(options& o, const std::string& policy, bool keep_going,
   } else if (o.max_restarts > 0) {
     throw usage_error(fmt::format("--max-restarts {} needs --on-failure restart", restarts));
   }
+  if (o.max_restarts > 0 && o.nodes > 1) {
+    throw usage_error(
+        fmt::format("--on-failure restart on {} nodes is not supported, only on one", o.nodes));
+  }
+  // As long as the name that a rank can take.
+  if (o.job.size() > 255) throw usage_error("--rdzv-id has more than 255 characters");
 }
 
 inline void check(const options& o, bool node_rank_given) {
@@ -254,8 +243,7 @@ inline options parse(const std::vector<std::string>& arguments, std::string& hel
   };
   option("-n,--nproc-per-node", processes, "N",
          "Processes on this node (also -np): a number, cpu, gpu or auto (GPUs, else cores)");
-  option("--nnodes", nodes, "N",
-         "Nodes, each with a colls-run of its own (default 1); MIN:MAX: those that come");
+  option("--nnodes", nodes, "N", "Nodes, each with a colls-run of its own (default 1)");
   option("--node-rank", node_rank, "N", "Which of them this one is, from 0");
   option("--master-addr", o.master_addr, "ADDRESS",
          "Where node 0 serves the others (default 127.0.0.1 for one node)");
@@ -292,7 +280,10 @@ inline options parse(const std::vector<std::string>& arguments, std::string& hel
 
   if (processes.empty()) throw usage_error("how many processes? pass -n N");
   o.local_size = detail::processes(processes);
-  detail::parse_nodes(o, nodes);
+  if (nodes.find(':') != std::string::npos) {
+    throw usage_error(fmt::format("--nnodes {}: a range is not supported, pass one number", nodes));
+  }
+  o.nodes = detail::parse_number("--nnodes", nodes, 1, 65536);
   if (standalone && o.nodes > 1) {
     throw usage_error(fmt::format("--standalone is one node, --nnodes {} are more", o.nodes));
   }

@@ -41,17 +41,6 @@ inline bool common_checksum() {
   }
 }
 
-/// Returns how long ranks and launchers wait for each other at the start.
-inline colls::time_span common_join_timeout() {
-  const char* const text = std::getenv("COLLS_JOIN_TIMEOUT");
-  if (text == nullptr || *text == 0) return colls::config().join_timeout;
-  try {
-    return colls::detail::parse_duration("COLLS_JOIN_TIMEOUT", text);
-  } catch (const colls::error& wrong) {
-    throw start_error(wrong.record().detail);
-  }
-}
-
 /// Binds the listener at which node 0 serves the store, before any rank is told its port.
 inline colls::listener listen_at(const options& o, const std::string& host, int port) {
   std::string reason;
