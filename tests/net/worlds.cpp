@@ -251,8 +251,8 @@ TEST_CASE("torchrun starts all ranks again after a failure, as another job") {
       "\"$0\" || exit 4; [ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0;"
       "[ $RANK = 1 ] && exit 3; exec sleep 100";
   const outcome ended = shell(
-      "/usr/bin/python3 -m torch.distributed.run --no_python --max_restarts 2 --nproc_per_node 3 "
-      "--master_port " +
+      "/usr/bin/python3 -m torch.distributed.run --redirects 1 --tee 1 --no_python "
+      "--max_restarts 2 --nproc_per_node 3 --master_port " +
       port(6) + " sh -c '" + fails_twice + "' $program");
   CAPTURE(ended.text);
   CHECK(ended.status == 0);
