@@ -9,7 +9,6 @@
 #include <colls/op.hpp>
 #include <colls/run.hpp>
 
-#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>

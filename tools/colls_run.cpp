@@ -92,7 +92,7 @@ void set_non_blocking(const descriptor& end) {
   }
 }
 
-void print_error(const std::string& message) {
+void print_line(const std::string& message) {
   std::fprintf(stderr, "colls-run: %s\n", message.c_str());
 }
 
@@ -173,8 +173,8 @@ int launch(const options& o, std::span<char> title) {
   (void)::setenv("COLLS_RANK", "launcher", 1);
   for (;; ++shared.restarts) {
     if (o.max_restarts > 0) {
-      print_error(fmt::format("start {} of {}: {} ranks, job {}", shared.restarts + 1,
-                              o.max_restarts + 1, o.size(), shared.started_job()));
+      print_line(fmt::format("start {} of {}: {} ranks, job {}", shared.restarts + 1,
+                             o.max_restarts + 1, o.size(), shared.started_job()));
     }
     const job_result ended = run_ranks(o, shared, listener, inherited, title);
     if (!ended.starts_again) return ended.status;
@@ -195,11 +195,11 @@ int main(int argc, char** argv) {
   } catch (const CLI::CallForHelp&) {
     return std::fputs(help.c_str(), stdout) < 0 ? 1 : 0;
   } catch (const usage_error& error) {
-    print_error(error.what());
-    print_error("try colls-run --help");
+    print_line(error.what());
+    print_line("try colls-run --help");
     return 2;
   } catch (const std::exception& error) {
-    print_error(error.what());
+    print_line(error.what());
     return 1;
   }
 }

@@ -564,39 +564,37 @@ void port() {
   }
 }
 
+/// Checks that `stranger`, which comes before the second of the ranks and has its number, is kept
+/// out, and that the ranks meet.
+void check_keeps_out(const std::vector<rank_settings>& ranks, rank_settings stranger) {
+  stranger.cfg.join_timeout = 2s;
+  world_of first({ranks[0]}, meet);
+  world_of other({stranger}, meet);
+  CHECK(other.end(0).status == 1);
+  world_of second({ranks[1]}, meet);
+  CHECK(first.end(0).status == 0);
+  CHECK(second.end(0).status == 0);
+}
+
 void job_name() {
   const value given{"COLLS_JOB=mine", [](config& cfg) { cfg.job = "mine"; }};
   by_every_way(2, given, [](const std::vector<rank_settings>& ranks) {
-    // Another job's rank 1 comes first.
-    rank_settings stranger = ranks[1];
-    for (std::string& each : stranger.environment) {
+    rank_settings of_another_job = ranks[1];
+    for (std::string& each : of_another_job.environment) {
       if (each == "COLLS_JOB=mine") each = "COLLS_JOB=another";
     }
-    if (stranger.cfg.job == "mine") stranger.cfg.job = "another";
-    stranger.cfg.join_timeout = 2s;
-    world_of first({ranks[0]}, meet);
-    world_of other({stranger}, meet);
-    CHECK(other.end(0).status == 1);
-    world_of second({ranks[1]}, meet);
-    CHECK(first.end(0).status == 0);
-    CHECK(second.end(0).status == 0);
+    if (of_another_job.cfg.job == "mine") of_another_job.cfg.job = "another";
+    check_keeps_out(ranks, of_another_job);
   });
 }
 
 void restarts() {
   const value given{"COLLS_RESTART_COUNT=1", [](config& cfg) { cfg.restarts = 1; }};
   by_every_way(2, given, [](const std::vector<rank_settings>& ranks) {
-    // Rank 1 of an earlier start comes first.
-    rank_settings stranger = ranks[1];
-    std::erase(stranger.environment, "COLLS_RESTART_COUNT=1");
-    stranger.cfg.restarts = 0;
-    stranger.cfg.join_timeout = 2s;
-    world_of first({ranks[0]}, meet);
-    world_of other({stranger}, meet);
-    CHECK(other.end(0).status == 1);
-    world_of second({ranks[1]}, meet);
-    CHECK(first.end(0).status == 0);
-    CHECK(second.end(0).status == 0);
+    rank_settings of_an_earlier_start = ranks[1];
+    std::erase(of_an_earlier_start.environment, "COLLS_RESTART_COUNT=1");
+    of_an_earlier_start.cfg.restarts = 0;
+    check_keeps_out(ranks, of_an_earlier_start);
   });
 }
 

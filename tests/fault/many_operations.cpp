@@ -20,7 +20,7 @@ namespace {
 int operations_in_a_row() {
   const char* const text = std::getenv("MANY_OPERATIONS");
 #if defined(SANITIZED)
-  constexpr int usual = 5'000;
+  constexpr int usual = 20'000;
 #else
   constexpr int usual = 1'000'000;
 #endif

@@ -83,7 +83,8 @@ class job {
   /// The store reports that a rank has failed, or that the launcher of node 0 has failed (-1). With
   /// `died` the connection of the rank ended without a goodbye.
   void handle_reported_failure(int rank, const std::string& reason, bool died) {
-    if (first_failure_ && !goes_on()) return;
+    const bool others_go_on = goes_on();
+    if (first_failure_ && !others_go_on) return;
     const int local = rank - options_.first_rank();
     if (rank >= 0 && local >= 0 && local < options_.local_size) {
       // The guard reports its exit soon, or has done so.
@@ -92,15 +93,15 @@ class job {
       if (exited_well) cause_.exited_well(*exited_well);
       return;
     }
-    const bool is_node_0 = rank < 0;
-    if (is_node_0 || goes_on() || !cause_.has_suspect()) {
-      print(is_node_0
-                ? fmt::format("colls-run: {}", reason)
-                : fmt::format("colls-run: rank {}, on another node, failed: {}", rank, reason));
-      if (!is_node_0 && goes_on()) return;
-      is_final_ |= is_node_0;
+    const std::string who = rank < 0 ? "" : fmt::format("rank {}, on another node,", rank);
+    const std::string line =
+        fmt::format("colls-run: {}{}{}", who, rank < 0 ? "" : " failed: ", reason);
+    if (rank >= 0 && others_go_on) return print(line);
+    is_final_ |= rank < 0;
+    if (others_go_on || !cause_.has_suspect()) {
       first_failure_ = 1;
-      summary_ = is_node_0 ? "node 0" : fmt::format("rank {}, on another node,", rank);
+      summary_ = rank < 0 ? "node 0" : who;
+      print(line);
     }
     begin_ending();
   }

@@ -194,8 +194,6 @@ inline void set_policy(options& o, const std::string& policy, bool keep_going,
     throw usage_error(
         fmt::format("--on-failure restart on {} nodes is not supported, only on one", o.nodes));
   }
-  // As long as the name that a rank can take.
-  if (o.job.size() > 255) throw usage_error("--rdzv-id has more than 255 characters");
 }
 
 inline void check(const options& o, bool node_rank_given) {
@@ -222,6 +220,8 @@ inline void check(const options& o, bool node_rank_given) {
       if (name == ours) throw usage_error(fmt::format("-x {}: colls-run sets it itself", name));
     }
   }
+  // A rank can take no longer name.
+  if (o.job.size() > 255) throw usage_error("--rdzv-id has more than 255 characters");
   if (o.command.empty()) throw usage_error("no program to run");
   if (o.command[0].empty()) throw usage_error("the program's name is empty");
 }
