@@ -438,6 +438,18 @@ TEST_CASE("ranks that do not come are named on every rank, within the deadline")
   }
 }
 
+TEST_CASE("a rank of an earlier start of the job is kept out") {
+  test_world at;
+  auto all = at.world(2);
+  all[0].cfg.restarts = 2;
+  all[1].cfg.restarts = 1;
+  for (joining_rank& joiner : all) joiner.cfg.join_timeout = 500ms;
+  at.join_all(all);
+  for (const joining_rank& joiner : all) REQUIRE(joiner.failed);
+  CHECK(all[0].failed->code == errc::join_timeout);
+  CHECK(contains(all[1].failed->detail, "belongs to another job"));
+}
+
 TEST_CASE("a rank with a shorter timeout than the others ends the wait of all") {
   test_world at;
   auto all = at.world(3);
