@@ -14,6 +14,7 @@ With --check it plants nothing: each patch has to apply, to change code, and to 
 usage: run.py SOURCE_DIR COMPILER... [-- NAME...] | run.py --check SOURCE_DIR | run.py --self-test
 """
 
+import collections
 import concurrent.futures
 import fnmatch
 import os
@@ -23,6 +24,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 
 FLAGS = ["-std=c++20", "-O1", "-pthread"]
 COMPILED_ONCE = ["-DBOOST_ASIO_SEPARATE_COMPILATION", "-DCOLLS_SEPARATE_COMPILATION"]
@@ -48,6 +50,7 @@ class Tests:
 
     def __init__(self, source, compiler, folder, uses_stand_in):
         self.source, self.compiler, self.folder = source, compiler, folder
+        self.building = collections.defaultdict(threading.Lock)  # by folder
         self.sound = self.copy("sound")
         self.main = self.compiled_once("support/main")
         self.stand_in = [self.compiled_once(f"stand_in/{name}", *STAND_IN) for name in ("cuda", "nccl")
@@ -96,7 +99,13 @@ class Tests:
         return where / made, problem and f"{test} {problem}"
 
     def build_programs(self, where, programs):
-        """tools/NAME and examples/NAME, as the build folder has them."""
+        """tools/NAME and examples/NAME, as the build folder has them. Tests that are compiled at once share
+        those of their folder."""
+        with self.building[where]:
+            programs = [each for each in programs if not (where / "bin" / each).exists()]
+            return self.compile_programs(where, programs) if programs else None
+
+    def compile_programs(self, where, programs):
         shared = ["tools/asio.cpp", *(str(file.relative_to(where))
                                       for file in sorted((where / "tools/source").glob("*.cpp")))]
         problem = None
