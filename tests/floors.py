@@ -51,7 +51,7 @@ TOP = {
               " source/interprocess source/interprocess_transport source/joining",
               f"base reduction os coroutine driver matching channel selection call bootstrap {MODELS}"
               " transport/interprocess top:all top:world", ["boost"]),
-    "torch": ("torch_checkpoint torch torch_tensor", "base coroutine selection call ddp top:all top:world top:torch", ["torch"]),
+    "torch": ("torch_checkpoint torch torch_elastic torch_tensor", "base coroutine selection call ddp top:all top:world top:torch", ["torch"]),
     "objects": ("objects", "base coroutine matching call objects top:all", ["cereal"]),
     "dlpack": ("dlpack", "base call top:all", ["dlpack"]),
     "format": ("format", "base coroutine selection call top:all", ["fmt"]),

@@ -32,7 +32,7 @@ PAGES = {
     "costs": ("Costs and choices", "The costs of a network, and how the algorithm of a call is chosen.",
               "base/network_cost base/algorithm_choice algorithm/selection_query selection/tuning"),
     "training": ("Training", "Include ``<colls/torch.hpp>``; what does not need libtorch is in ``<colls/ddp/...>``.",
-                 "torch torch_checkpoint ddp/options ddp/sampler ddp/checkpoint ddp/gradient_buckets ddp/bucket_plan "
+                 "torch torch_checkpoint torch_elastic ddp/options ddp/sampler ddp/checkpoint ddp/gradient_buckets ddp/bucket_plan "
                  "ddp/compression ddp/driver ddp/replicate"),
     "gpu": ("Device memory", "Communicators for the memory of GPUs.",
             "cuda/attach cuda/staged cuda/ipc cuda/nccl cuda/memory cuda/stream cuda/check cuda/reduce cuda/half"),

@@ -424,15 +424,22 @@ std::unique_ptr<gradient_sync> sync_gradients(const torch::nn::Module& module, C
 /// `backward()` throws `colls::error` if it cannot complete the step. For example, a rank has died
 /// (the error names that rank), a parameter got no gradient and `options.allow_unused` is false,
 /// only some ranks have called `samples`, a gradient is sparse, or `backward()` threw an exception
-/// on another rank. After such an error, the model can no longer be trained.
+/// on another rank. After such an error, the model can no longer be trained until `reset`.
 template <class Module, class Communicator>
 class data_parallel {
  public:
   data_parallel(std::shared_ptr<Module> net, Communicator& comm, options opts = {})
-      : net_(std::move(net)), sync_(detail::sync_gradients(*net_, comm, opts)) {}
+      : net_(std::move(net)), opts_(std::move(opts)) {
+    reset(comm);
+  }
   /// Accepts a module holder, which is a class that the macro TORCH_MODULE defines.
   data_parallel(const torch::nn::ModuleHolder<Module>& net, Communicator& comm, options opts = {})
       : data_parallel(net.ptr(), comm, opts) {}
+
+  /// Lets the model train on `comm` from now on, for example on the communicator that `shrink` has
+  /// made after an error. This is the same collective call as the constructor, with the same errors.
+  /// If it throws, the model stays on its old communicator.
+  void reset(Communicator& comm) { sync_ = detail::sync_gradients(*net_, comm, opts_); }
 
   /// Returns a pointer to the module, so that `model->train()` calls the module's `train`.
   Module* operator->() const { return net_.get(); }
@@ -470,6 +477,7 @@ class data_parallel {
 
  private:
   std::shared_ptr<Module> net_;
+  options opts_;
   std::unique_ptr<detail::gradient_sync> sync_;
 };
 

@@ -122,6 +122,80 @@ inline sampler_state read_state(torch::serialize::InputArchive& archive) {
   return {get("samples"), get("batch"), get("seed"), get("epoch"), get("step")};
 }
 
+/// The parts of a training's state other than those of the module and the optimizer.
+struct training_position {
+  sampler_state sampler;
+  std::string own;  // the state of the user's own
+};
+
+/// Returns the state of a training as the bytes of an archive.
+inline std::string encode_training(const torch::nn::Module& net,
+                                   const torch::optim::Optimizer& optimizer,
+                                   const training_position& position) {
+  torch::serialize::OutputArchive archive, training(archive.compilation_unit());
+  net.save(archive);
+  torch::serialize::OutputArchive optimizer_state(archive.compilation_unit());
+  optimizer.save(optimizer_state);
+  training.write("optimizer", optimizer_state);
+  write_state(training, position.sampler);
+  training.write("own", c10::IValue(position.own));
+  archive.write(training_entry, training);
+  std::ostringstream all;
+  archive.save_to(all);
+  return std::move(all).str();
+}
+
+/// Restores the module and the optimizer from the bytes of an archive, and returns the rest of the
+/// state. `source` names the archive in the texts of errors. If this function throws, it has changed
+/// neither the module nor the optimizer.
+inline training_position decode_training(std::span<const char> bytes, const std::string& source,
+                                         torch::nn::Module& net,
+                                         torch::optim::Optimizer& optimizer) {
+  torch::serialize::InputArchive archive;
+  try {
+    archive.load_from(bytes.data(), bytes.size());
+  } catch (const c10::Error& thrown) {
+    throw checkpoint_error(source, "is no checkpoint: " + first_line(thrown));
+  }
+  stored_module stored(archive, net, source);
+  torch::serialize::InputArchive training, state;
+  if (!archive.try_read(training_entry, training)) {
+    throw checkpoint_error(source, "holds a module alone, nothing to go on training from");
+  }
+  training_position position;
+  try {
+    position.sampler = read_state(training);
+    c10::IValue own;
+    if (training.try_read("own", own)) position.own = own.toStringRef();
+    training.read("optimizer", state);
+    optimizer.load(state);
+  } catch (const c10::Error&) {
+    throw checkpoint_error(source, "has the state of another kind of optimizer");
+  }
+  stored.copy();
+  return position;
+}
+
+/// Writes the state of rank 0's training to the file `path`, as `save_checkpoint` does.
+template <class Communicator>
+void write_training(Communicator& comm, const std::string& path, const torch::nn::Module& net,
+                    const torch::optim::Optimizer& optimizer, const training_position& position) {
+  // libtorch writes the archive to memory and not directly to the file, because libtorch's writer
+  // terminates the process if it cannot write its output.
+  const auto write = [&](atomic_file& file) {
+    const std::string bytes = encode_training(net, optimizer, position);
+    file.write(bytes.data(), bytes.size());
+  };
+  sync_wait(comm, write_file(comm, path, write));
+}
+
+/// Restores the state of a training from the file `path`, as `load_checkpoint` does.
+template <class Communicator>
+training_position read_training(Communicator& comm, const std::string& path, torch::nn::Module& net,
+                                torch::optim::Optimizer& optimizer) {
+  return decode_training(sync_wait(comm, read_file(comm, path)), path, net, optimizer);
+}
+
 }  // namespace detail
 
 /// Writes the state of rank 0's module, optimizer and sampler to the file `path`. Replaces an
@@ -133,22 +207,7 @@ inline sampler_state read_state(torch::serialize::InputArchive& archive) {
 template <class Communicator>
 void save_checkpoint(Communicator& comm, const std::string& path, const torch::nn::Module& net,
                      const torch::optim::Optimizer& optimizer, const sampler_state& state) {
-  const auto write = [&](atomic_file& file) {
-    torch::serialize::OutputArchive archive, training(archive.compilation_unit());
-    net.save(archive);
-    torch::serialize::OutputArchive optimizer_state(archive.compilation_unit());
-    optimizer.save(optimizer_state);
-    training.write("optimizer", optimizer_state);
-    detail::write_state(training, state);
-    archive.write(detail::training_entry, training);
-    // libtorch writes the archive to memory and not directly to the file, because libtorch's writer
-    // terminates the process if it cannot write its output.
-    std::ostringstream all;
-    archive.save_to(all);
-    const std::string bytes = std::move(all).str();
-    file.write(bytes.data(), bytes.size());
-  };
-  sync_wait(comm, write_file(comm, path, write));
+  detail::write_training(comm, path, net, optimizer, {state, {}});
 }
 
 /// Restores the module and the optimizer on every rank from the file `path`, and returns the state
@@ -160,28 +219,7 @@ void save_checkpoint(Communicator& comm, const std::string& path, const torch::n
 template <class Communicator>
 sampler_state load_checkpoint(Communicator& comm, const std::string& path, torch::nn::Module& net,
                               torch::optim::Optimizer& optimizer) {
-  const std::vector<char> bytes = sync_wait(comm, read_file(comm, path));
-  torch::serialize::InputArchive archive;
-  try {
-    archive.load_from(bytes.data(), bytes.size());
-  } catch (const c10::Error& thrown) {
-    throw detail::checkpoint_error(path, "is no checkpoint: " + detail::first_line(thrown));
-  }
-  detail::stored_module stored(archive, net, path);
-  torch::serialize::InputArchive training, state;
-  if (!archive.try_read(detail::training_entry, training)) {
-    throw detail::checkpoint_error(path, "holds a module alone, nothing to go on training from");
-  }
-  sampler_state position;
-  try {
-    position = detail::read_state(training);
-    training.read("optimizer", state);
-    optimizer.load(state);
-  } catch (const c10::Error&) {
-    throw detail::checkpoint_error(path, "has the state of another kind of optimizer");
-  }
-  stored.copy();
-  return position;
+  return detail::read_training(comm, path, net, optimizer).sampler;
 }
 
 }  // namespace colls::ddp

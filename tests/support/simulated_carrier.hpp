@@ -344,6 +344,7 @@ class virtual_rank final : peer_protocol::owner {
   const rank_scheduler& frozen() const { return scheduler_; }
   /// Returns the connection to a peer, or null if there is none.
   connection* connection_to(int peer) { return protocol_.connections().find(peer); }
+  void say_goodbye() { protocol_.connections().say_goodbye(); }
   /// Runs what is ready, as a poll of the engine does.
   void poll() {
     if (is_dead || scheduler_.is_frozen()) return;

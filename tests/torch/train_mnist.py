@@ -13,35 +13,21 @@ import os
 import pathlib
 import re
 import signal
-import subprocess
-import sys
-import tempfile
 import time
-import traceback
 
-BUILD = pathlib.Path(sys.argv[1]).resolve() if len(sys.argv) == 2 else sys.exit(__doc__)
-MARK = f"TRAIN_MNIST_TEST={os.getpid()}"
+import jobs
+from jobs import line
+
 SMALL = "--holdout 40 --batch 24 --epochs 1".split()
 FILES = {"images": "t10k-images-idx3-ubyte.gz", "labels": "t10k-labels-idx1-ubyte.gz"}
 
 
 def start(ranks, *arguments):
-    launcher = [BUILD / "tools/colls-run", "-n", str(ranks), "-x", MARK]
-    command = [*launcher, BUILD / "examples/train_mnist", *arguments]
-    print("+", *map(str, command), flush=True)
-    return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return jobs.start(ranks, "examples/train_mnist", *arguments)
 
 
 def run(ranks, *arguments, good=True):
-    """(standard output, standard error) of a run that has to end well, or not."""
-    job = start(ranks, *arguments)
-    try:
-        out, err = job.communicate(timeout=300)
-    except subprocess.TimeoutExpired:
-        job.terminate()
-        raise
-    assert (job.returncode == 0) == good, f"exit status {job.returncode}\n{out}\n{err}"
-    return out, err
+    return jobs.run(ranks, "examples/train_mnist", *arguments, good=good)
 
 
 def losses(log):
@@ -54,24 +40,6 @@ def close(some, others, relative):
     assert len(some) == len(others) > 0, (some, others)
     for one, other in zip(some, others):
         assert abs(one - other) <= relative * abs(other), (one, other, some, others)
-
-
-def line(pattern, text):
-    found = re.findall(pattern, text, flags=re.M)
-    assert len(found) == 1, f"{len(found)} lines like {pattern} in\n{text}"
-    return found[0]
-
-
-def processes(rank):
-    found = []
-    for folder in pathlib.Path("/proc").glob("[0-9]*"):
-        try:
-            environment = (folder / "environ").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if MARK.encode() in environment and f"COLLS_RANK={rank}".encode() in environment:
-            found.append(int(folder.name))
-    return found
 
 
 def output(folder):
@@ -164,7 +132,7 @@ def killed(folder):
             job.terminate()
             raise AssertionError(f"it does not get to step 30\n{job.communicate()}")
         time.sleep(0.05)
-    (victim,) = processes(1)
+    victim = jobs.process(1)
     os.kill(victim, signal.SIGKILL)
     began = time.monotonic()
     out, err = job.communicate(timeout=60)
@@ -238,18 +206,7 @@ def main():
         tests.append(real_digits)
     else:
         print("skipped: COLLS_MNIST does not name the folder of MNIST's digits")
-    skipped = real_digits not in tests
-    failed = 0
-    for test in tests:
-        print(f"== {test.__name__}", flush=True)
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                test(pathlib.Path(folder))
-            except Exception:
-                failed += 1
-                traceback.print_exc()
-    print(f"{len(tests) + skipped - failed} passed, {failed} failed")
-    sys.exit(failed > 0)
+    jobs.main(tests, skipped=real_digits not in tests)
 
 
 main()

@@ -1,12 +1,14 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
 // Tests all that lies above the carriers, over simulated streams of bytes in virtual time.
+#include <colls/matching/communicator_recovery.hpp>
 #include <colls/transport/interprocess/peer_protocol.hpp>
 
 #include "../../support/simulated_carrier.hpp"
 
 #include <doctest/doctest.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -122,6 +124,27 @@ TEST_CASE("a rank that dies at any event is named by all others, or was not need
     }
     CHECK(failed > 50);
   }
+}
+
+TEST_CASE("an agreement that begins after a goodbye does not wait until the connection ends") {
+  simulated::world all(2, 1);
+  (void)run(all, INT_MAX, no_fault);
+  virtual_rank& self = *all.ranks[1];
+  all.ranks[0]->say_goodbye();
+  (void)all.run([&] { return self.connection_to(0)->received_goodbye(); }, seconds);
+  REQUIRE(self.connection_to(0)->received_goodbye());
+  REQUIRE_FALSE(self.connection_to(0)->has_ended());
+  std::optional<recovery_decision> decision;
+  self.begin([&](virtual_rank& net) -> task<> {
+    communicator_recovery::waiter decided(net.matching().recovery_of(net.state()),
+                                          collective::agree, quorum::majority,
+                                          [](std::uint64_t) { return std::uint64_t{1}; });
+    co_await end_of<communicator_recovery::waiter>{&decided};
+    decision = decided.result();
+  });
+  (void)all.run([&] { return decision.has_value(); }, seconds);
+  REQUIRE(decision.has_value());
+  CHECK(decision->has_lost(0));
 }
 
 TEST_CASE("a connection that is reset at any event ends both ranks, and each names the other") {

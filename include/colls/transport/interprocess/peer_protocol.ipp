@@ -271,7 +271,9 @@ COLLS_ONCE void peer_protocol::refuse(int peer, const failure& reason) {
 COLLS_ONCE bool peer_protocol::recover(int peer, std::uint32_t communicator,
                                        std::span<const std::byte> message) {
   connection& conn = connector_.connect(peer);
-  if (conn.has_ended()) return !conn.received_goodbye();
+  // A peer that has said goodbye reads nothing more, although its connection may still be open.
+  if (conn.received_goodbye()) return false;
+  if (conn.has_ended()) return true;
   while (!message.empty()) {
     const auto part = message.first(std::min(message.size(), max_control_bytes));
     message = message.subspan(part.size());
