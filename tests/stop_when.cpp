@@ -1,5 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // wrong about std::stop_source with -Og
+#endif
+
 #include <colls/stop_when.hpp>
 
 #include <colls/join.hpp>

@@ -6,7 +6,10 @@
 
 #include "../support/joining.hpp"
 
+#include <sys/stat.h>
+
 #include <chrono>
+#include <fstream>
 #include <thread>
 
 using namespace joining;
@@ -401,6 +404,29 @@ TEST_CASE("ranks form a world through a file, which is gone afterwards") {
   CHECK(::access(path.c_str(), F_OK) != 0);
   CHECK(::access((path + ".d").c_str(), F_OK) != 0);
   at.leave(all);
+  CHECK(::rmdir(folder) == 0);
+}
+
+TEST_CASE("file://: a file that an earlier start has left does not stop the next one") {
+  char folder[] = "/tmp/colls-test-meet-XXXXXX";
+  REQUIRE(::mkdtemp(folder) != nullptr);
+  const std::string path = std::string(folder) + "/store";
+  std::ofstream(path) << "left by a rank that was killed";
+  REQUIRE(::chmod(path.c_str(), 0600) == 0);
+  for (const int restarts : {0, 1}) {
+    CAPTURE(restarts);
+    test_world at;
+    at.address = "file://" + path;
+    auto all = at.world(2);
+    for (joining_rank& joiner : all) {
+      joiner.cfg.restarts = restarts;
+      joiner.cfg.join_timeout = restarts == 0 ? 500ms : 20s;
+    }
+    at.join_all(all);
+    for (const joining_rank& joiner : all) CHECK(joiner.failed.has_value() == (restarts == 0));
+    if (restarts > 0) at.leave(all);
+  }
+  CHECK(::unlink(path.c_str()) == 0);
   CHECK(::rmdir(folder) == 0);
 }
 

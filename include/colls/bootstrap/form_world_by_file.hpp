@@ -42,13 +42,18 @@ inline task<bool> are_all_ranks_local(engine& driver, const config& cfg, file_st
   co_return same;
 }
 
-/// Returns the address of the store and the secret of the job. Rank 0 creates the file at `path`,
+/// Returns the address of the store and the secret of the job. Rank 0 creates the file `name`,
 /// starts the store, and writes the address of the store into the file. The other ranks wait for
 /// this address. If `cfg` has no secret, the secret is the one in the file. The arguments must
 /// outlive the task.
+///
+/// If rank 0 of an earlier start was killed, it has left a file of its own. Each start after the
+/// first one therefore has a file of another name.
 inline task<file_bootstrap> bootstrap_by_file(engine& driver, const config& cfg,
-                                              const std::string& path, const hello& local,
+                                              const std::string& name, const hello& local,
                                               time_point deadline) {
+  const std::string path =
+      cfg.restarts > 0 ? name + ".restart-" + std::to_string(cfg.restarts) : name;
   const file_store::options opts{cfg.size, local.job, cfg.own_file};
   const bool one_host = cfg.own_file || is_one_host(cfg);
   file_bootstrap result;
