@@ -20,7 +20,8 @@ using colls::collective;
 using colls::partition;
 
 /// Rank counts of a world: powers of two, and others, for which hypercubes and trees must fold.
-/// Builds that repeat the suite (a second compiler, the sanitizers) run some of them.
+/// Programs that repeat the suite (of a second compiler, with sanitizers, for an example of a
+/// transport) run some of them.
 template <class World>
 #ifdef FEW_RANKS
 inline constexpr auto sizes = std::to_array({1, 2, 3, 5});
