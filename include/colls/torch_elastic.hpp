@@ -8,6 +8,8 @@
 #include <colls/torch.hpp>
 #include <colls/torch_checkpoint.hpp>
 
+#include <torch/torch.h>
+
 #include <unistd.h>
 
 #include <algorithm>
