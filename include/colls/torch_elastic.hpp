@@ -7,6 +7,7 @@
 
 #include <colls/torch.hpp>
 #include <colls/torch_checkpoint.hpp>
+#include <colls/world.hpp>
 
 #include <torch/torch.h>
 
