@@ -3,6 +3,7 @@
 // Trains a network on pictures of digits, on all ranks: colls-run -n 2 train_mnist --data DIR
 
 #include "train_mnist/dataset.hpp"
+#include "train_mnist/evaluation.hpp"
 #include "train_mnist/network.hpp"
 #include "train_mnist/progress.hpp"
 #include "train_mnist/trace.hpp"
@@ -11,7 +12,6 @@
 #include <colls/torch.hpp>
 #include <colls/torch_checkpoint.hpp>
 
-#include <bit>
 #include <cstdlib>
 
 namespace {
@@ -19,7 +19,6 @@ namespace {
 using colls::sync_wait;
 
 constexpr std::uint64_t steps_between_checkpoints = 100;
-constexpr std::size_t test_batch = 256;
 
 // Returns whether no rank has an error. If some have, the lowest of them prints its message.
 bool all_succeeded(colls::world& world, const std::string& error) {
@@ -175,44 +174,6 @@ class trainer {
   std::vector<std::size_t> indices_;
 };
 
-// Returns how many of the test samples the network classifies correctly. Each rank tests its part.
-std::int64_t count_correct(job& all) {
-  const torch::NoGradGuard no_grad;
-  all.net->eval();
-  const colls::partition parts(all.data.test.size(), all.world.size());
-  auto left = std::span<const std::size_t>(all.data.test)
-                  .subspan(parts.offset(all.world.rank()), parts.count(all.world.rank()));
-  std::int64_t correct[] = {0};
-  while (!left.empty()) {
-    const mnist::batch part =
-        mnist::batch_of(all.data.all, left.first(std::min(left.size(), test_batch)));
-    const torch::Tensor answers = all.net->forward(part.pictures).argmax(1);
-    correct[0] += answers.eq(part.labels).sum().item<std::int64_t>();
-    left = left.subspan(static_cast<std::size_t>(part.labels.size(0)));
-  }
-  sync_wait(all.world, all.world.all_reduce(correct));
-  return correct[0];
-}
-
-// Throws unless all parameters are bitwise equal on all ranks.
-void check_parameters(job& all) {
-  std::uint64_t hash = 0;
-  for (const torch::Tensor& parameter : all.net->parameters()) {
-    const float* const values = parameter.data_ptr<float>();
-    for (std::int64_t i = 0; i < parameter.numel(); ++i) {
-      hash = colls::mix(hash, std::bit_cast<std::uint32_t>(values[i]));
-    }
-  }
-  std::uint64_t max_and_min[] = {hash, ~hash};  // the maximum of ~hash is ~ of the minimum
-  sync_wait(all.world, all.world.all_reduce(max_and_min, colls::maximum{}));
-  if (max_and_min[0] != ~max_and_min[1]) {
-    throw std::runtime_error("the ranks' parameters differ");
-  }
-  if (all.world.rank() == 0) {
-    fmt::print("parameters: the same bits on all ranks, hash {:016x}\n", hash);
-  }
-}
-
 void print_job(job& all) {
   const char* const transport = std::getenv("COLLS_TRANSPORT");
   fmt::print("backend: {}\nprocesses: {}\n\n{}\n",
@@ -286,9 +247,10 @@ int run(colls::world& world, int argc, char** argv) {
     all_succeeded(world, thrown.what());  // every rank has the same error
     return 1;
   }
-  check_parameters(all);
-  const std::int64_t correct = count_correct(all);
+  const std::uint64_t hash = mnist::common_hash(world, *net);
+  const std::int64_t correct = mnist::count_correct(world, all.data, net);
   if (world.rank() == 0) {
+    fmt::print("parameters: the same bits on all ranks, hash {:016x}\n", hash);
     const auto count = all.data.test.size();
     fmt::print("accuracy {:.2f} % ({} of {})\n",
                100.0 * static_cast<double>(correct) / static_cast<double>(count), correct, count);

@@ -4,18 +4,16 @@
 // colls-run -n 4 --on-failure shrink elastic_mnist --data DIR
 
 #include "train_mnist/dataset.hpp"
+#include "train_mnist/evaluation.hpp"
 #include "train_mnist/network.hpp"
 #include "train_mnist/progress.hpp"
 
 #include <colls/run.hpp>
 #include <colls/torch_elastic.hpp>
 
-#include <bit>
 #include <fstream>
 
 namespace {
-
-using colls::sync_wait;
 
 struct settings {
   mnist::settings data;
@@ -77,35 +75,6 @@ class step_log {
   std::uint64_t number_ = 0;
 };
 
-// Returns a hash of all bits of the parameters.
-std::uint64_t hash_of(const torch::nn::Module& net) {
-  std::uint64_t hash = 0;
-  for (const torch::Tensor& parameter : net.parameters()) {
-    const float* const values = parameter.data_ptr<float>();
-    for (std::int64_t i = 0; i < parameter.numel(); ++i) {
-      hash = colls::mix(hash, std::bit_cast<std::uint32_t>(values[i]));
-    }
-  }
-  return hash;
-}
-
-// Returns the share of the test samples that the network classifies correctly.
-double accuracy(colls::world& world, const mnist::dataset& data, mnist::network net) {
-  const torch::NoGradGuard no_grad;
-  net->eval();
-  const colls::partition parts(data.test.size(), world.size());
-  const auto mine = std::span<const std::size_t>(data.test).subspan(parts.offset(world.rank()),
-                                                                    parts.count(world.rank()));
-  std::int64_t correct[] = {0};
-  for (std::size_t done = 0; done < mine.size(); done += 256) {
-    const mnist::batch part = mnist::batch_of(
-        data.all, mine.subspan(done, std::min<std::size_t>(256, mine.size() - done)));
-    correct[0] += net->forward(part.pictures).argmax(1).eq(part.labels).sum().item<std::int64_t>();
-  }
-  sync_wait(world, world.all_reduce(correct));
-  return static_cast<double>(correct[0]) / static_cast<double>(data.test.size());
-}
-
 int run(colls::world& world, const settings& all) {
   const mnist::dataset data = mnist::load(all.data);
   torch::set_num_threads(1);
@@ -146,13 +115,12 @@ int run(colls::world& world, const settings& all) {
   training.run(all.data.epochs, step);
   log.apply(number());
 
-  std::uint64_t max_and_min[] = {hash_of(*net), ~hash_of(*net)};
-  sync_wait(world, world.all_reduce(max_and_min, colls::maximum{}));
-  if (max_and_min[0] != ~max_and_min[1]) throw std::runtime_error("the ranks' parameters differ");
-  const double good = accuracy(world, data, net);
+  const std::uint64_t hash = mnist::common_hash(world, *net);
+  const std::int64_t correct = mnist::count_correct(world, data, net);
   if (world.rank() == 0) {
     fmt::print("parameters: the same bits on {} ranks, hash {:016x}\naccuracy {:.2f} %\n",
-               world.size(), max_and_min[0], 100 * good);
+               world.size(), hash,
+               100.0 * static_cast<double>(correct) / static_cast<double>(data.test.size()));
   }
   return 0;
 }

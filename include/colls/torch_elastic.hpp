@@ -141,7 +141,7 @@ class elastic {
     } else if (*std::min_element(steps.begin(), steps.end()) != *most) {
       transfer(static_cast<int>(most - steps.begin()));
     }
-    has_begun_ = true;
+    has_state_ = true;
     if (model_) {
       model_->reset(world_);
     } else {
@@ -161,10 +161,11 @@ class elastic {
     sync_wait(world_, check_agreement(world_, std::move(facts)));
   }
 
-  // Returns for each rank the number of steps that it has applied, plus 1, or 0 if it has only begun.
+  // Returns for each rank the number of steps that it has applied, plus 1, or 0 if it may still have
+  // to load the checkpoint.
   std::vector<std::uint64_t> steps_of_all() {
     const sampler_state& at = sampler_.state();
-    const std::uint64_t own[] = {has_begun_ ? at.epoch * sampler_.steps() + at.step + 1 : 0};
+    const std::uint64_t own[] = {has_state_ ? at.epoch * sampler_.steps() + at.step + 1 : 0};
     std::vector<std::uint64_t> all(static_cast<std::size_t>(world_.size()));
     sync_wait(world_, world_.all_gather(own, all));
     return all;
@@ -265,7 +266,7 @@ class elastic {
   batch_sampler& sampler_;
   elastic_options opts_;
   snapshot before_;
-  bool has_begun_ = false;
+  bool has_state_ = false;  // false until this rank has loaded the checkpoint, or needs none
   std::optional<model_type> model_;
 };
 
