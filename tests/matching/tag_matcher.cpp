@@ -508,6 +508,25 @@ TEST_CASE("a dead rank revokes the communicators that contain it") {
   CHECK_FALSE(without.failed());
 }
 
+TEST_CASE("a rank that is taken for dead blames the rank that does so") {
+  const auto culprit_after = [](int observer, int reporter) {
+    one_rank here;
+    failure told(errc::peer_failed, "Connection timed out");
+    told.culprit = 0;
+    told.observer = observer;
+    here.matching.revoke(here.all.id(), reported_failure(told), reporter);
+    REQUIRE(here.all.failed());
+    CHECK(std::string(here.all.reason().detail) ==
+          "it takes this rank for dead: Connection timed out");
+    CHECK_FALSE(here.all.reason().proved);
+    return here.all.reason().culprit;
+  };
+  CHECK(culprit_after(2, 1) == 2);
+  CHECK(culprit_after(-1, 1) == 1);
+  CHECK(culprit_after(2, 0) == 2);  // told by the store
+  CHECK(culprit_after(-1, 0) == -1);
+}
+
 TEST_CASE("a message for a rank that has left the communicator is answered") {
   one_rank here;
   here.matching.remove(here.all);

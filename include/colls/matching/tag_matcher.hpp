@@ -152,10 +152,11 @@ class tag_matcher final : public match_queues, recovery_owner {
   /// the store reported the failure, `reporter` is this rank.
   void revoke(communicator_state& communicator, failure reason, int reporter = -1);
 
-  /// Called when `reporter` has reported that the communicator `id` has failed. Revokes this
+  /// Called when `reporter` has told this rank that the communicator `id` has failed. Revokes this
   /// communicator. If this rank is still creating the communicator, stores the report, and `add`
-  /// will revoke the communicator.
-  void revoke(std::uint32_t id, const reported_failure& report, int reporter);
+  /// will revoke the communicator. A report that this rank is dead is wrong: the communicator fails
+  /// because of the rank that takes this rank for dead.
+  void revoke(std::uint32_t id, const reported_failure& told, int reporter);
 
   /// Called when the rank `peer` has died. Revokes all communicators that contain `peer`, except
   /// those that are being closed. If this rank is still creating a communicator that contains

@@ -70,8 +70,29 @@ COLLS_ONCE void tag_matcher::revoke(communicator_state& communicator, failure re
   for (failure_hooks* hooks : hooks_) hooks->revoked(communicator, reason, reporter);
 }
 
-COLLS_ONCE void tag_matcher::revoke(std::uint32_t id, const reported_failure& report,
-                                    int reporter) {
+namespace detail {
+
+/// Returns the failure that a rank records when it is told `report`, which says that this rank is
+/// dead. The report is wrong, so the culprit is the rank that observed the failure or, if the report
+/// names no other rank, the reporter. It is -1 if this rank has the report from itself.
+inline reported_failure blame_observer(const reported_failure& report, int rank, int reporter) {
+  const failure& original = report;
+  failure reason = original;
+  const bool names_observer = original.observer >= 0 && original.observer != rank;
+  reason.culprit = names_observer ? original.observer : reporter == rank ? -1 : reporter;
+  reason.proved = false;
+  reason.address[0] = 0;
+  reason.set_detail("it takes this rank for dead: %.250s", original.detail);
+  return reported_failure(reason);
+}
+
+}  // namespace detail
+
+COLLS_ONCE void tag_matcher::revoke(std::uint32_t id, const reported_failure& told, int reporter) {
+  const failure& reason = told;
+  const bool says_this_rank_is_dead = reason.code == errc::peer_failed && reason.culprit == rank_;
+  const reported_failure report =
+      says_this_rank_is_dead ? detail::blame_observer(told, rank_, reporter) : told;
   if (communicator_state* const communicator = find(id)) {
     revoke(*communicator, report, reporter);
   } else {

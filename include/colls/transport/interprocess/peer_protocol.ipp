@@ -93,17 +93,6 @@ COLLS_ONCE void peer_protocol::receive_revoke(connection& conn, const header& fr
   const failure unexplained(errc::protocol_error, "a peer revoked it without a reason");
   failure reason = reported_failure::parse({payload, sizeof(failure)}, size_)
                        .value_or(reported_failure(unexplained));
-  if (reason.code == errc::peer_failed && reason.culprit == matcher_.rank()) {
-    // The revoke says that this rank is dead, which is wrong. This rank therefore blames
-    // another rank: the rank that observed the failure or, if the revoke names no such rank,
-    // the sender of the revoke.
-    const failure original = reason;
-    const bool names_observer = original.observer >= 0 && original.observer != matcher_.rank();
-    reason.culprit = names_observer ? original.observer : conn.peer();
-    reason.proved = false;
-    reason.address[0] = 0;
-    reason.set_detail("it takes this rank for dead: %.250s", original.detail);
-  }
   const bool is_of_another = reason.culprit >= 0 && reason.culprit != matcher_.rank();
   if (reason.code == errc::excluded && is_of_another) reason.code = errc::revoked;
   if (reason.code == errc::peer_failed && is_of_another && reason.proved) {

@@ -430,7 +430,6 @@ inline void simulated_transport::handle_control(const control_message& msg) {
       matcher_.compare(msg.source, msg.key.communicator, msg.key.sequence, msg.print);
       break;
     case control_message::kind::revoke:
-      if (msg.reason.code == errc::peer_failed && msg.reason.culprit == rank()) break;
       if (msg.reason.code == errc::peer_failed && msg.reason.proved) {
         matcher_.peer_died(msg.reason.culprit, msg.reason, reporter);
       }
