@@ -59,6 +59,7 @@ TOP = {
 
 # Second parts of headers with long templates, which include them at their end.
 HALVES = {
+    "call/repair_calls": "call/communicator",
     "call/split": "call/communicator",
     "transport/simulated/fault_injection": "transport/simulated/simulated_transport",
     "transport/simulated/rank": "transport/simulated/simulated_transport",

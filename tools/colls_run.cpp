@@ -6,6 +6,7 @@
 #include "colls_run/failure_channel.hpp"
 #include "colls_run/job.hpp"
 #include "colls_run/options.hpp"
+#include "colls_run/replacements.hpp"
 #include "colls_run/world.hpp"
 
 #include <fcntl.h>
@@ -96,8 +97,14 @@ void print_line(const std::string& message) {
   std::fprintf(stderr, "colls-run: %s\n", message.c_str());
 }
 
+// The sockets at which this launcher serves the ranks.
+struct listeners {
+  colls::listener store;
+  colls::listener replacements;  // open if ranks are replaced
+};
+
 // Starts the ranks of this node once, and runs until the job has ended.
-job_result run_ranks(const options& o, const world& shared, const colls::listener& listener,
+job_result run_ranks(const options& o, const world& shared, const listeners& sockets,
                      const inherited_settings& inherited, std::span<char> title) {
   connections ends;
   start_plan plan;
@@ -105,7 +112,10 @@ job_result run_ranks(const options& o, const world& shared, const colls::listene
   plan.title = title;
   plan.files = inherited.files;
   plan.mask = inherited.mask;
-  if (listener.is_open()) plan.not_for_guard.push_back(listener.descriptor());
+  plan.replaces = o.on_failure == failure_policy::replace;
+  for (const colls::listener* const each : {&sockets.store, &sockets.replacements}) {
+    if (each->is_open()) plan.not_for_guard.push_back(each->descriptor());
+  }
 
   const descriptor null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   std::vector<descriptor> rank_ends;
@@ -147,16 +157,34 @@ job_result run_ranks(const options& o, const world& shared, const colls::listene
   const pid_t guard = ends.guard;
   boost::asio::io_context io(1);
   const auto engine = colls::engine::get(io.get_executor());
-  failure_channel channel(*engine, o, shared, listener);
+  // The channel of each world, the last of which is the current one.
+  std::vector<std::unique_ptr<failure_channel>> channels;
   job running(io, *engine, o, std::move(ends));
-  running.on_failure = [&](int rank, const std::string& reason) { channel.announce(rank, reason); };
-  running.on_success = [&](int rank) { channel.exited_well(rank); };
-  running.absent_peer_of = [&](int rank) { return channel.absent_peer_of(rank); };
-  channel.on_failure = [&](int rank, const std::string& reason, bool died) {
-    running.handle_reported_failure(rank, reason, died);
+  running.on_failure = [&](int rank, const std::string& reason) {
+    for (const auto& each : channels) each->announce(rank, reason);
   };
-  running.has_restarts = shared.restarts < o.max_restarts;
-  running.needed = [&] { return channel.needed(); };
+  running.on_success = [&](int rank) { channels.back()->exited_well(rank); };
+  running.absent_peer_of = [&](int rank) { return channels.back()->absent_peer_of(rank); };
+  running.needed = [&] { return channels.back()->needed(); };
+  running.has_restarts = o.restarts() && shared.restarts < o.max_restarts;
+  const auto open_channel = [&](const world& of, const colls::listener& listener) {
+    // Ranks leave an earlier world as if they failed there.
+    if (!channels.empty()) channels.back()->on_failure = nullptr;
+    channels.push_back(std::make_unique<failure_channel>(*engine, o, of, listener));
+    channels.back()->on_failure = [&](int rank, const std::string& reason, bool died) {
+      running.handle_reported_failure(rank, reason, died);
+    };
+  };
+  open_channel(shared, sockets.store);
+  std::optional<replacements> replacing;
+  if (sockets.replacements.is_open()) {
+    replacing.emplace(*engine, o, shared, sockets.replacements);
+    replacing->on_next_world = open_channel;
+    replacing->on_kill = [&](int local) { running.kill(local); };
+    running.on_replacement = [&](int local, int number) { replacing->started(local, number); };
+    running.on_end = [&](int local, bool is_replaced) { replacing->ended(local, is_replaced); };
+    running.has_place = [&](int local) { return replacing->has_place(local); };
+  }
   const job_result result = running.run();
   (void)::waitpid(guard, nullptr, 0);  // the guard's own status no longer matters
   return result;
@@ -167,16 +195,22 @@ int launch(const options& o, std::span<char> title) {
   if (!adopt_orphans()) {
     throw start_error(fmt::format("cannot adopt orphans: {}", std::strerror(errno)));
   }
-  colls::listener listener;
-  world shared = make_world(o, listener);
+  listeners sockets;
+  world shared = make_world(o, sockets.store);
+  if (o.on_failure == failure_policy::replace) {
+    const std::string host = sockets.store.local().address().to_string();
+    sockets.replacements = listen_at(o, host, 0);
+    shared.launcher =
+        "tcp://" + colls::detail::host_and_port(host, sockets.replacements.local().port());
+  }
   // The name of this process in its own log lines. Without memory for it they have no name.
   (void)::setenv("COLLS_RANK", "launcher", 1);
   for (;; ++shared.restarts) {
-    if (o.max_restarts > 0) {
+    if (o.restarts()) {
       print_line(fmt::format("start {} of {}: {} ranks, job {}", shared.restarts + 1,
                              o.max_restarts + 1, o.size(), shared.started_job()));
     }
-    const job_result ended = run_ranks(o, shared, listener, inherited, title);
+    const job_result ended = run_ranks(o, shared, sockets, inherited, title);
     if (!ended.starts_again) return ended.status;
   }
 }

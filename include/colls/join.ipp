@@ -5,6 +5,8 @@
 // join: the definition of the function in join.hpp.
 
 #include <colls/bootstrap/form_world.hpp>
+#include <colls/bootstrap/repair.hpp>
+#include <colls/call/repair_calls.hpp>
 #include <colls/call/split.hpp>
 #include <colls/join.hpp>
 #ifndef COLLS_SEPARATE_COMPILATION
@@ -80,16 +82,20 @@ task<communicator<Transport>> join_body(std::shared_ptr<engine> driver, config c
   } else {
     driver->spin(5000, milliseconds / 5);
   }
-  const int rank = info->rank;
-  const int size = info->size;
-  const int local_rank = info->local_rank;
-  const time_point inactivity = info->cfg.timeout.count();
-  auto making = make_transport<Transport>(std::move(driver), std::move(info));
+  auto making = make_transport<Transport>(std::move(driver), info);
   auto net = co_await making;
-  auto impl = std::make_unique<core<Transport>>(std::move(net), 0, rank, size, nullptr, true);
-  impl->state().inactivity = inactivity;
-  impl->set_local_rank(local_rank);
-  co_return communicator<Transport>(std::move(impl));
+  auto impl =
+      std::make_unique<core<Transport>>(std::move(net), 0, info->rank, info->size, nullptr, true);
+  impl->state().inactivity = info->cfg.timeout.count();
+  impl->set_local_rank(info->local_rank);
+  if (info->cfg.replacement == 0) co_return communicator<Transport>(std::move(impl));
+  auto admitting = await_admission(*info);
+  const std::string state = co_await admitting;
+  admission::parse(state, info->size).apply_to(*impl);
+  communicator<Transport> world(std::move(impl));
+  auto meeting = world.barrier();
+  co_await meeting;
+  co_return std::move(world);  // nvcc does not move a local variable implicitly
 }
 
 }  // namespace detail

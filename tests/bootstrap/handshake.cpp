@@ -173,14 +173,14 @@ TEST_CASE("a HELLO comes back as it was written") {
   hello mine = of_rank(3, 5, 0x1122334455667788);
   mine.purpose = connection_purpose::store;
   mine.has_secret = true;
-  mine.reserved = 9;
+  mine.generation = 9;
   mine.nonce[31] = std::byte{42};
   const auto parsed = parse_hello(colls::write_hello(mine));
   REQUIRE(parsed);
   CHECK(parsed->purpose == connection_purpose::store);
   CHECK(parsed->has_secret);
   CHECK(parsed->version == colls::wire_version);
-  CHECK(parsed->reserved == 9);
+  CHECK(parsed->generation == 9);
   CHECK(parsed->job == 0x1122334455667788);
   CHECK(parsed->rank == 3);
   CHECK(parsed->world == 5);
@@ -207,7 +207,7 @@ TEST_CASE("what is no HELLO is not taken for one") {
   CHECK(!parse_hello(colls::write_hello(of_rank(0, 0))));
   CHECK(!parse_hello(colls::write_hello(of_rank(0, -4))));
   hello_bytes purposeless = good;
-  purposeless[10] = std::byte{5};
+  purposeless[10] = std::byte{6};
   CHECK(!parse_hello(purposeless));
 }
 
@@ -318,6 +318,26 @@ TEST_CASE("another job, another version") {
   CHECK(contains(version.accepting_error->detail, "wire version 77, this process " + ours));
 }
 
+TEST_CASE("an earlier generation is stale, a later one may answer soon, and both are named") {
+  bench at;
+  hello early = of_rank(2);
+  hello late = of_rank(0);
+  early.generation = 1;
+  late.generation = 3;
+  const ends stale = run_handshake(at, early, secret("s"), late, secret("s"));
+  REQUIRE(stale.connecting_error);
+  CHECK(stale.connecting_error->code == errc::stale_generation);
+  CHECK(contains(stale.connecting_error->detail,
+                 "generation 3 of this job, and this process to generation 1"));
+  REQUIRE(stale.accepting_error);
+  CHECK(contains(stale.accepting_error->detail,
+                 "generation 1 of this job, and this process to generation 3"));
+  std::swap(early.rank, late.rank);
+  const ends ahead = run_handshake(at, late, secret("s"), early, secret("s"));
+  REQUIRE(ahead.connecting_error);
+  CHECK(ahead.connecting_error->code == errc::unreachable);
+}
+
 TEST_CASE("a HELLO of another job or version is not answered with this one's") {
   bench at;
   for (const bool of_version : {false, true}) {
@@ -339,7 +359,8 @@ TEST_CASE("a HELLO of another job or version is not answered with this one's") {
 
 TEST_CASE("a refusal says nothing of the job, and does not begin a handshake") {
   for (const connection_purpose why :
-       {connection_purpose::wrong_job, connection_purpose::no_descriptor}) {
+       {connection_purpose::wrong_job, connection_purpose::no_descriptor,
+        connection_purpose::other_generation}) {
     const hello_bytes answer = colls::write_hello(colls::refusal(why, 3));
     const auto read = parse_hello(answer);
     REQUIRE(read);

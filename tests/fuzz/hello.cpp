@@ -43,7 +43,7 @@ class stranger {
     if (change & 4) said.rank = from.number<std::int8_t>();
     if (change & 8) said.world = from.number<std::int8_t>();
     if (change & 16) said.purpose = static_cast<connection_purpose>(from.byte());
-    if (change & 32) said.reserved = from.byte();
+    if (change & 32) said.generation = from.byte();
     mine_ = detail::prepare_hello(said, key_);
     if (change & 64) mine_[from.byte() % mine_.size()] ^= static_cast<std::byte>(from.byte());
     cut_ = change & 128 ? from.byte() % mine_.size() : mine_.size();

@@ -107,7 +107,7 @@ secret the_secret() { return secret("it is a secret"); }
 
 hello a_hello() {
   hello result;
-  result.reserved = 0x01020304;
+  result.generation = 0x01020304;
   result.job = 0x1112131415161718;
   result.rank = 2;
   result.world = 5;
@@ -118,7 +118,7 @@ hello a_hello() {
 
 }  // namespace
 
-TEST_CASE("the wire version") { CHECK(wire_version == 7); }
+TEST_CASE("the wire version") { CHECK(wire_version == 8); }
 
 TEST_CASE("headers of frames, with and without checksums") {
   using interprocess::kind;
@@ -242,18 +242,20 @@ TEST_CASE("the descriptor of a rank's shared window") {
 TEST_CASE("HELLO and refusals") {
   hello mine = a_hello();
   CHECK(hex(write_hello(mine)) ==
-        "89434f4c0d0a1a0a070001030403020118171615141312110200000005000000404142434445464748494a4b4c"
+        "89434f4c0d0a1a0a080001030403020118171615141312110200000005000000404142434445464748494a4b4c"
         "4d4e4f505152535455565758595a5b5c5d5e5f");
   mine.purpose = connection_purpose::store;
   mine.has_secret = true;
   mine.checksum = true;
   CHECK(hex(write_hello(mine)) ==
-        "89434f4c0d0a1a0a070002c30403020118171615141312110200000005000000404142434445464748494a4b4c"
+        "89434f4c0d0a1a0a080002c30403020118171615141312110200000005000000404142434445464748494a4b4c"
         "4d4e4f505152535455565758595a5b5c5d5e5f");
   CHECK(hex(write_hello(refusal(connection_purpose::wrong_job))) ==
-        "89434f4c0d0a1a0a07000303(12)ffffffff01(35)");
+        "89434f4c0d0a1a0a08000303(12)ffffffff01(35)");
   CHECK(hex(write_hello(refusal(connection_purpose::no_descriptor, 3))) ==
-        "89434f4c0d0a1a0a07000403(12)0300000005(35)");
+        "89434f4c0d0a1a0a08000403(12)0300000005(35)");
+  CHECK(hex(write_hello(refusal(connection_purpose::other_generation))) ==
+        "89434f4c0d0a1a0a08000503(12)ffffffff01(35)");
 }
 
 TEST_CASE("proofs, and the secret that ranks of one host share") {
@@ -262,16 +264,16 @@ TEST_CASE("proofs, and the secret that ranks of one host share") {
   const hello_bytes connecting = write_hello(a_hello());
   const hello_bytes accepting = write_hello(other);
   CHECK(hex(detail::make_proof(the_secret(), detail::role::connects, connecting, accepting)) ==
-        "e538115a5f897bb98a4550d25ac9c2bec2c829ff46ba59bfea657f77340f3534");
+        "935083df43153bd43e1d741278503c89ddbaee85f8fe29e4076f5ce65626a261");
   CHECK(hex(detail::make_proof(the_secret(), detail::role::accepts, connecting, accepting)) ==
-        "404c886f9d8cebaab630e3ee189e2bd557920289e1d26ab9e29db10e94fe36e0");
+        "2fa4f3877c0df017a69f32d6538b94ee42cdde68e9d957b92d4c68ba518a79ec");
   CHECK(hex(detail::hash_of("a job")) == "cec0dd209335167a");
   CHECK(hex(detail::write_local_secret(secret::drawn(std::string(secret::drawn_size, 'k')))) ==
-        "636f6c6c736b6579070001(5)"
+        "636f6c6c736b6579080001(5)"
         "6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b"
         "6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b");
-  CHECK(hex(detail::write_local_secret(the_secret())) == "636f6c6c736b6579070002(69)");
-  CHECK(hex(detail::write_local_secret(secret("", true))) == "636f6c6c736b6579070003(69)");
+  CHECK(hex(detail::write_local_secret(the_secret())) == "636f6c6c736b6579080002(69)");
+  CHECK(hex(detail::write_local_secret(secret("", true))) == "636f6c6c736b6579080003(69)");
 }
 
 TEST_CASE("verdicts") {
@@ -342,7 +344,7 @@ TEST_CASE("what ranks publish about themselves") {
   head.started = 78;
   head.process_space = 79;
   std::snprintf(head.boot, sizeof head.boot, "boot");
-  CHECK(hex(head) == "434f4c4c5346530a07(23)4d(7)4e(7)4f(7)626f6f74(108)");
+  CHECK(hex(head) == "434f4c4c5346530a08(23)4d(7)4e(7)4f(7)626f6f74(108)");
   world_info all;
   all.node_of = {0, 0, 1};
   all.machine_of = {0, 1};

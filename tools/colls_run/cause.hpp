@@ -49,6 +49,8 @@ class cause {
     }
   }
   bool has_suspect() const { return died_ >= 0 || blamed() >= 0; }
+  /// Returns whether ranks have failed that are not reported yet.
+  bool is_deciding() const { return !waiting_.empty(); }
 
   /// A rank has exited with status 0. This is not a failure in itself. If the rank is suspected of
   /// having died, it is the cause of other ranks' failures.

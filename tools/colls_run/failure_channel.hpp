@@ -23,7 +23,8 @@ namespace launcher {
 
 /// The launcher of node 0 hosts the store for all ranks and announces the failures of its own ranks
 /// there. The launchers of other nodes report theirs. Every launcher receives what the store
-/// announces; the store itself notices ranks that disconnect.
+/// announces; the store itself notices ranks that disconnect. Ranks in its interface are those of the
+/// start of the job.
 class failure_channel final : colls::failure_listener {
  public:
   failure_channel(colls::engine& driver, const options& opts, const world& w,
@@ -45,7 +46,9 @@ class failure_channel final : colls::failure_listener {
   std::function<void(int rank, const std::string& reason, bool died)> on_failure;
 
   /// A rank of this node has failed.
-  void announce(int rank, const std::string& status) {
+  void announce(int process, const std::string& status) {
+    const int rank = world_.rank_of(process);
+    if (rank < 0) return;
     const std::string reason = fmt::format("{} (host {})", status, host_name());
     failure_time_ = std::min(failure_time_, engine_.now());
     if (server_) return server_->announce_failure(rank, reason);
@@ -58,7 +61,9 @@ class failure_channel final : colls::failure_listener {
 
   /// A rank of this node has ended with exit code 0, so no other rank needs to wait for it to join.
   /// The launcher of node 0 decides, because its server knows which ranks have joined.
-  void exited_well(int rank) {
+  void exited_well(int process) {
+    const int rank = world_.rank_of(process);
+    if (rank < 0) return;
     if (server_) return check_joined(rank);
     ended_.push_back(rank);
     report();
@@ -66,8 +71,10 @@ class failure_channel final : colls::failure_listener {
 
   /// Returns the rank for which failed rank `rank` may have waited in the store: one that ended
   /// with exit code 0 before any connection showed that the processes are ranks of colls.
-  std::optional<int> absent_peer_of(int rank) const {
-    return server_ && server_->has_joined(rank) ? missed_ : std::nullopt;
+  std::optional<int> absent_peer_of(int process) const {
+    const int rank = world_.rank_of(process);
+    const bool has_waited = missed_ && rank >= 0 && server_ && server_->has_joined(rank);
+    return has_waited ? std::optional(world_.process_of(*missed_)) : std::nullopt;
   }
 
   /// Returns whether this launcher has to stay although its own ranks have ended. The launcher
@@ -100,7 +107,8 @@ class failure_channel final : colls::failure_listener {
     colls::hello me;
     me.purpose = colls::connection_purpose::store;
     me.job = colls::detail::hash_of(world_.started_job());
-    me.world = options_.size();
+    me.generation = static_cast<std::uint32_t>(world_.generation);
+    me.world = world_.size(options_);
     me.checksum = world_.checksum;
     return me;
   }
@@ -169,7 +177,7 @@ class failure_channel final : colls::failure_listener {
   // wait for it. If none has joined, the processes are not ranks of colls, or some join later.
   void check_joined(int rank) {
     const bool is_known = std::find(absent_.begin(), absent_.end(), rank) != absent_.end();
-    if (rank < 0 || rank >= options_.size() || is_known) return;
+    if (rank < 0 || rank >= world_.size(options_) || is_known) return;
     if (!missed_ && !server_->has_joined(rank)) missed_ = rank;
     absent_.push_back(rank);
     if (!std::exchange(checking_absent_, true)) tasks_.start(announce_absent());
@@ -241,17 +249,18 @@ class failure_channel final : colls::failure_listener {
     const colls::failure& failed = reported;
     // A revoked communicator is no death; here it only identifies a suspect.
     const bool died = failed.code == colls::errc::peer_failed;
-    const int local = rank - options_.first_rank();
+    const int process = world_.process_of(rank);
+    const int local = process - options_.first_rank();
     if (!died && (local < 0 || local >= options_.local_size)) return;
     if (died) failure_time_ = std::min(failure_time_, engine_.now());
     // If no rank has joined, the processes are not ranks of colls, and none waits for another.
     const bool awaited = !server_ || server_->has_joined(rank) || server_->present() > 0;
-    if (on_failure) on_failure(rank, failed.detail, died && awaited);
+    if (on_failure) on_failure(process, failed.detail, died && awaited);
   }
 
   colls::engine& engine_;
   const options& options_;
-  const world& world_;
+  const world world_;
   colls::endpoint store_endpoint_;
   std::optional<colls::store_server> server_;
   std::shared_ptr<colls::tcp_store> store_;

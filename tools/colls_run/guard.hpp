@@ -37,6 +37,8 @@ struct message {
     all_ended,     // no rank is left, and no process that a rank started
     signal_ranks,  // value: signal, to the process group of every live rank
     signal_all,    // value: signal, to every process that descends from a rank
+    kill,          // rank: kills its process group
+    replace,       // rank, which has ended; value: the number of the replacement, which is started
   };
   kind type{};
   int rank = 0;
@@ -53,6 +55,7 @@ struct start_plan {
   std::vector<rank_start> ranks;
   std::vector<int> not_for_guard;  // descriptors of the launcher that the guard closes
   std::span<char> title;           // the memory of argv, which ps shows
+  bool replaces = false;           // whether `message::kind::replace` may come
   sigset_t mask{};                 // the ranks' signal mask, as the launcher found it
   rlimit files{};                  // the ranks' limit on open files, as the launcher found it
 };
@@ -122,11 +125,13 @@ class guard {
     }
   }
 
-  // The guard must not keep a pipe open whose end another process waits for.
+  // The guard must not keep a pipe open whose end another process waits for. It keeps those to which
+  // replacements write: the launcher ends when the guard says that no process is left.
   void close_files() {
     for (const rank_start& rank : plan_.ranks) {
       for (const int descriptor : {rank.input, rank.output, rank.errors}) {
-        if (descriptor > 2) ::close(descriptor);
+        const bool is_for_replacement = plan_.replaces && descriptor != rank.input;
+        if (descriptor > 2 && !is_for_replacement) ::close(descriptor);
       }
     }
     const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -134,6 +139,19 @@ class guard {
       if (::dup2(null, standard) < 0) ::close(standard);
     }
     if (null >= 0) ::close(null);
+  }
+
+  // Starts a replacement, which writes to where the rank has written, and reads nothing.
+  void replace(std::size_t index, int number) {
+    reported_empty_ = false;
+    rank_start rank = plan_.ranks[index];
+    rank.input = 0;
+    rank.environment.push_back("COLLS_REPLACEMENT=" + std::to_string(number));
+    const int local = static_cast<int>(index);
+    const int failed = spawn(rank, children_[index]);
+    if (failed != 0) return notify(message::kind::not_started, local, failed);
+    notify(message::kind::started, local, children_[index].pid);
+    if (children_[index].handle >= 0) (void)watch(children_[index].handle, index);
   }
 
   // Returns 0, or the errno of the fork or exec that failed.
@@ -242,6 +260,12 @@ class guard {
       for (const child& rank : children_) {
         if (rank.pid > 0) (void)::kill(-rank.pid, command.value);  // the group may be gone
       }
+    } else if (command.type == message::kind::kill || command.type == message::kind::replace) {
+      const auto index = static_cast<std::size_t>(command.rank);
+      if (index >= children_.size()) return;
+      const pid_t pid = children_[index].pid;
+      if (command.type == message::kind::kill && pid > 0) (void)::kill(-pid, SIGKILL);
+      if (command.type == message::kind::replace && pid == 0) replace(index, command.value);
     } else if (command.type == message::kind::signal_all) {
       killing_ |= command.value == SIGKILL;
       signal_descendants(command.value);

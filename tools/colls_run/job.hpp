@@ -80,6 +80,21 @@ class job {
   /// Whether all ranks may be started again after a failure.
   bool has_restarts = false;
 
+  /// Called when a replacement is started, and when a process has ended, with its local rank.
+  std::function<void(int local, int number)> on_replacement;
+  std::function<void(int local, bool is_replaced)> on_end;
+  /// Returns whether a process is a rank of a world, and not a replacement that waits for its place.
+  std::function<bool(int local)> has_place;
+
+  /// Kills a process that the other ranks go on without.
+  void kill(int local) {
+    rank_state& it = ranks_[static_cast<std::size_t>(local)];
+    if (!it.running || std::exchange(it.is_killed, true)) return;
+    print(fmt::format("colls-run: the others go on without rank {}: SIGKILL to it",
+                      options_.first_rank() + local));
+    command_guard(message::kind::kill, 0, local);
+  }
+
   /// The store reports that a rank has failed, or that the launcher of node 0 has failed (-1). With
   /// `died` the connection of the rank ended without a goodbye.
   void handle_reported_failure(int rank, const std::string& reason, bool died) {
@@ -118,14 +133,23 @@ class job {
   struct rank_state {
     pid_t pid = 0;
     bool running = false;
+    bool is_replacement = false;
+    bool is_killed = false;                        // by this launcher, although it has not failed
     std::optional<failed_child> exited_well = {};  // set once it has ended with exit status 0
     std::unique_ptr<rank_output> out, err;
   };
 
   void print(const std::string& line) { outputs_.print(line); }
 
+  bool replaces() const {
+    return options_.on_failure == failure_policy::replace && interrupted_ == 0 && !is_final_;
+  }
   // Whether ranks go on after a failure of others.
-  bool goes_on() const { return options_.on_failure == failure_policy::shrink && !is_final_; }
+  bool goes_on() const {
+    const bool is_meant = options_.on_failure == failure_policy::shrink ||
+                          options_.on_failure == failure_policy::replace;
+    return is_meant && !is_final_;
+  }
 
   // Another start does not help if the user has ended this one or a rank could not be started.
   bool starts_again() const {
@@ -139,8 +163,8 @@ class job {
     return is_good ? 0 : first_failure_.value_or(0);
   }
 
-  void command_guard(message::kind type, int signal) {
-    const message out{type, 0, signal};
+  void command_guard(message::kind type, int value, int local = 0) {
+    const message out{type, local, value};
     // If the guard is gone, `read_guard_messages` notices it.
     (void)::send(control_.get(), &out, sizeof out, MSG_NOSIGNAL);
   }
@@ -155,8 +179,8 @@ class job {
       switch (in.type) {
         case message::kind::started:
           ranks_[local].pid = in.value;
-          ranks_[local].running = true;
-          ++started_;
+          if (!std::exchange(ranks_[local].running, true)) ++started_;
+          if (ranks_[local].is_replacement) --starting_;
           break;
         case message::kind::not_started:
           not_started(in.rank, in.value);
@@ -165,7 +189,7 @@ class job {
           ended(in.rank, in.value);
           break;
         case message::kind::all_ended:
-          finish();
+          if (starting_ == 0) finish();
           break;
         default:
           break;
@@ -176,6 +200,12 @@ class job {
 
   void not_started(int rank, int error) {
     is_final_ = true;
+    rank_state& it = ranks_[static_cast<std::size_t>(rank)];
+    if (it.is_replacement) {
+      --starting_;
+      ++ended_;
+      it.running = false;
+    }
     first_failure_ = error == ENOENT ? 127 : 126;
     rank += options_.first_rank();
     print(started_ == 0 && error != EAGAIN && error != ENOMEM
@@ -194,6 +224,11 @@ class job {
     it.out->drain();
     it.err->drain();
     const failed_child end{local, status, clock::now()};
+    if (it.is_killed) {
+      if (on_failure) on_failure(options_.first_rank() + local, describe_exit(status));
+      if (!is_dismissed_ && replaces()) start_replacement(local);
+      return check_left();
+    }
     has_late_failure_ |= status != 0 && has_success_;
     has_success_ |= status == 0;
     if (status != 0) {
@@ -203,8 +238,60 @@ class job {
       it.exited_well = end;
       cause_.exited_well(end);
       if (on_success) on_success(options_.first_rank() + local);
+      if (on_end) on_end(local, false);
     }
+    check_left();
+  }
+
+  // Called when a process has ended.
+  void check_left() {
     if (remaining() == 0) ending_.no_rank_left();
+    dismiss_waiting();
+  }
+
+  // Ends the replacements that wait for a place if no rank is left that could give them one.
+  void dismiss_waiting() {
+    if (!has_place || is_dismissed_ || remaining() == 0 || cause_.is_deciding()) return;
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+      if (ranks_[i].running && has_place(static_cast<int>(i))) return;
+    }
+    is_dismissed_ = true;
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+      if (!ranks_[i].running) continue;
+      ranks_[i].is_killed = true;
+      command_guard(message::kind::kill, 0, static_cast<int>(i));
+    }
+  }
+
+  void start_replacement(int local) {
+    rank_state& it = ranks_[static_cast<std::size_t>(local)];
+    --ended_;
+    ++starting_;
+    it.running = true;
+    it.is_replacement = true;
+    it.is_killed = false;
+    it.exited_well = {};
+    it.err->forget_last_lines();
+    if (on_end) on_end(local, true);
+    if (on_replacement) on_replacement(local, ++replacements_);
+    command_guard(message::kind::replace, replacements_, local);
+  }
+
+  // A rank has failed: another process takes its place, or the job ends.
+  void replace(int local) {
+    const int rank = options_.first_rank() + local;
+    if (used_ == options_.max_restarts) {
+      if (on_end) on_end(local, false);
+      is_final_ = true;
+      return print(
+          fmt::format("colls-run: no replacement for rank {}: {} have been started, as "
+                      "many as --max-restarts allows",
+                      rank, used_));
+    }
+    ++used_;
+    print(fmt::format("colls-run: a replacement for rank {} starts, {} of at most {}", rank, used_,
+                      options_.max_restarts));
+    start_replacement(local);
   }
 
   void suspect_absent_peer(int rank) {
@@ -214,7 +301,13 @@ class job {
 
   void failed(const failed_child& it) {
     if (on_failure) on_failure(options_.first_rank() + it.local, describe_exit(it.status));
+    const bool is_replaced = replaces();
     if (!first_failure_ || goes_on()) explain_failure(it);
+    if (is_replaced) {
+      replace(it.local);
+      begin_ending();
+      dismiss_waiting();
+    }
   }
 
   void explain_failure(const failed_child& it) {
@@ -365,7 +458,11 @@ class job {
   clock::time_point began_;
   int started_ = 0;
   int ended_ = 0;
-  int interrupted_ = 0;               // the signal that ended the job
+  int starting_ = 0;           // replacements of which the guard has not reported the start
+  int replacements_ = 0;       // how many have been started, also of processes that were killed
+  int used_ = 0;               // how many have been started after failures
+  bool is_dismissed_ = false;  // the replacements that wait are ended
+  int interrupted_ = 0;        // the signal that ended the job
   std::optional<int> first_failure_;  // exit status of the first failure
   std::string summary_;               // the first rank to fail, for the last line
   bool is_final_ = false;             // another start would not help, or could do harm

@@ -28,9 +28,10 @@ struct usage_error : std::runtime_error {
 
 /// What happens after a rank has failed.
 enum class failure_policy {
-  stop,    // the others are ended
-  shrink,  // the others go on: the program shrinks its communicators
-  restart  // all are ended and started again
+  stop,     // the others are ended
+  shrink,   // the others go on: the program shrinks its communicators
+  restart,  // all are ended and started again
+  replace,  // another process takes its place: the program repairs its world
 };
 
 struct options {
@@ -48,6 +49,8 @@ struct options {
   std::vector<std::string> command;
 
   int size() const { return nodes * local_size; }
+  /// Returns whether all ranks are started again after a failure.
+  bool restarts() const { return on_failure == failure_policy::restart && max_restarts > 0; }
   int first_rank() const { return node_rank * local_size; }
 };
 
@@ -70,8 +73,9 @@ A rank finds its place in COLLS_RANK, COLLS_WORLD_SIZE, COLLS_LOCAL_RANK, COLLS_
 COLLS_NODE_RANK, COLLS_NNODES, COLLS_STORE, COLLS_JOB and COLLS_SECRET; COLLS_TERMINAL is 1 where
 its output ends at a terminal. Rank 0 has the terminal's input, the others /dev/null.
 OMP_NUM_THREADS is 1 where it is not set and N is more than 1.
-With --max-restarts, COLLS_RESTART_COUNT is how often the ranks have been started again, and
-COLLS_MAX_RESTARTS how often they may be.
+With --on-failure restart, COLLS_RESTART_COUNT is how often the ranks have been started again, and
+COLLS_MAX_RESTARTS how often they may be. With --on-failure replace, COLLS_LAUNCHER is where ranks ask
+for replacements, and COLLS_REPLACEMENT is the number of a process that is one.
 
 Signals (INT, TERM, HUP, QUIT, USR1, USR2, TSTP, CONT) go to every rank; a second Ctrl-C kills.
 When a rank fails, the others are notified at once; those that have not ended after --grace seconds
@@ -79,7 +83,9 @@ get SIGTERM, and 3 seconds later SIGKILL. The exit status is that of the rank th
 128 + n if signal n ended it; 127: the program was not found; 126: it could not be started.
 With --on-failure shrink no rank is ended: the program shrinks its communicators. The exit status is
 0 if a rank of this node has ended with 0 and none has failed after that. With --on-failure restart
-all ranks are started again, at most --max-restarts times; this needs a single node.)";
+all ranks are started again, at most --max-restarts times. With --on-failure replace another process
+takes the place of the rank when the program repairs its world, at most --max-restarts times; the exit
+status is as with shrink. Both need a single node.)";
 
 struct formatter : CLI::Formatter {
   std::string make_usage(const CLI::App*, std::string) const override {
@@ -167,7 +173,8 @@ inline failure_policy parse_policy(const std::string& text) {
   if (text == "stop") return failure_policy::stop;
   if (text == "shrink") return failure_policy::shrink;
   if (text == "restart") return failure_policy::restart;
-  throw usage_error(fmt::format("--on-failure {} is none of stop, shrink, restart", text));
+  if (text == "replace") return failure_policy::replace;
+  throw usage_error(fmt::format("--on-failure {} is none of stop, shrink, restart, replace", text));
 }
 
 /// Sets what happens after a failure from the texts of the options; an empty text is no option.
@@ -185,14 +192,17 @@ inline void set_policy(options& o, const std::string& policy, bool keep_going,
   } else if (o.max_restarts > 0) {
     o.on_failure = failure_policy::restart;
   }
-  if (o.on_failure == failure_policy::restart) {
+  const bool starts_processes =
+      o.on_failure == failure_policy::restart || o.on_failure == failure_policy::replace;
+  if (starts_processes) {
     if (restarts.empty()) o.max_restarts = 3;
   } else if (o.max_restarts > 0) {
-    throw usage_error(fmt::format("--max-restarts {} needs --on-failure restart", restarts));
+    throw usage_error(
+        fmt::format("--max-restarts {} needs --on-failure restart or replace", restarts));
   }
   if (o.max_restarts > 0 && o.nodes > 1) {
-    throw usage_error(
-        fmt::format("--on-failure restart on {} nodes is not supported, only on one", o.nodes));
+    throw usage_error(fmt::format("--on-failure {} on {} nodes is not supported, only on one",
+                                  o.restarts() ? "restart" : "replace", o.nodes));
   }
 }
 
@@ -216,7 +226,8 @@ inline void check(const options& o, bool node_rank_given) {
     for (const char* const ours :
          {"COLLS_RANK", "COLLS_WORLD_SIZE", "COLLS_LOCAL_RANK", "COLLS_LOCAL_WORLD_SIZE",
           "COLLS_NODE_RANK", "COLLS_NNODES", "COLLS_STORE", "COLLS_JOB", "COLLS_SECRET",
-          "COLLS_SECRET_FILE", "COLLS_TERMINAL", "COLLS_RESTART_COUNT", "COLLS_MAX_RESTARTS"}) {
+          "COLLS_SECRET_FILE", "COLLS_TERMINAL", "COLLS_RESTART_COUNT", "COLLS_MAX_RESTARTS",
+          "COLLS_LAUNCHER", "COLLS_REPLACEMENT"}) {
       if (name == ours) throw usage_error(fmt::format("-x {}: colls-run sets it itself", name));
     }
   }
@@ -254,9 +265,10 @@ inline options parse(const std::vector<std::string>& arguments, std::string& hel
   option("-x", o.exported, "VAR[=VALUE]", "Set a variable for the ranks; repeat for more");
   option("--grace", grace, "SECONDS",
          "How long the others may run after a rank has failed (default 5)");
-  option("--on-failure", policy, "POLICY", "stop (default), shrink or restart: see below");
+  option("--on-failure", policy, "POLICY", "stop (default), shrink, restart or replace: see below");
   option("--max-restarts", restarts, "N",
-         "How often all may start again (default 0; 3 with restart)");
+         "How often all may start again, or how many may be replaced (default 0; 3 with restart "
+         "and replace)");
   app.add_flag("--keep-going", keep_going, "The same as --on-failure shrink");
   app.add_flag("--no-prefix", no_prefix, "Print lines without [rank] before them");
   bool ignored = false;

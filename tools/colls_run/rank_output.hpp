@@ -32,6 +32,7 @@ class rank_output final : colls::engine::watcher {
   ~rank_output() { pause(); }
 
   const std::deque<std::string>& last_lines() const { return last_; }
+  void forget_last_lines() { last_.clear(); }
 
   /// Called when the sink has room again, or is broken. If it is broken, the rank finds its pipe
   /// closed, as it would without a launcher.

@@ -11,6 +11,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <map>
 
 namespace launcher {
@@ -77,10 +78,27 @@ struct world {
   std::string job;
   std::string store;
   bool checksum = false;
-  int restarts = 0;  // how often the ranks have been started again
+  int restarts = 0;      // how often the ranks have been started again
+  std::string launcher;  // where ranks that are left ask for replacements, or empty
+  int generation = 0;    // how often replacements have come into the world
+  /// For each rank the process that it is: the rank that it, or the process that it has replaced, had
+  /// at the start. Empty if all ranks are those of the start.
+  std::vector<int> members;
 
   /// Returns the name of the job as the ranks of this start know it.
   std::string started_job() const { return colls::detail::restarted_job(job, restarts); }
+  int size(const options& o) const {
+    return members.empty() ? o.size() : static_cast<int>(members.size());
+  }
+  int process_of(int rank) const {
+    return members.empty() || rank < 0 ? rank : members[static_cast<std::size_t>(rank)];
+  }
+  /// Returns the rank of a process, or -1 if it is none.
+  int rank_of(int process) const {
+    if (members.empty()) return process;
+    const auto found = std::find(members.begin(), members.end(), process);
+    return found == members.end() ? -1 : static_cast<int>(found - members.begin());
+  }
 };
 
 /// Determines the settings of all ranks. On node 0 `listener` becomes the socket of the store.
@@ -142,8 +160,12 @@ inline std::vector<std::string> environment_of(int local_rank, const options& o,
   set("COLLS_STORE", w.store);
   set("COLLS_JOB", w.job);
   set("COLLS_SECRET", w.secret);
-  for (const char* const name : {"COLLS_RESTART_COUNT", "COLLS_MAX_RESTARTS"}) all.erase(name);
-  if (o.max_restarts > 0) {
+  for (const char* const name :
+       {"COLLS_RESTART_COUNT", "COLLS_MAX_RESTARTS", "COLLS_LAUNCHER", "COLLS_REPLACEMENT"}) {
+    all.erase(name);
+  }
+  if (!w.launcher.empty()) set("COLLS_LAUNCHER", w.launcher);
+  if (o.restarts()) {
     set("COLLS_RESTART_COUNT", std::to_string(w.restarts));
     set("COLLS_MAX_RESTARTS", std::to_string(o.max_restarts));
   }

@@ -50,12 +50,14 @@ enum class errc {
   crypto_failed,
   no_quorum,
   excluded,
+  no_replacement,
+  stale_generation,
 };
 
 namespace detail {
 
 /// The error code with the greatest value.
-inline constexpr errc last_errc = errc::excluded;
+inline constexpr errc last_errc = errc::stale_generation;
 
 struct errc_text {
   const char* name;
@@ -142,6 +144,13 @@ constexpr errc_text text_of(errc code) {
               "quorum::any if no other part of the job can go on"};
     case errc::excluded:
       return {"excluded", "the other ranks could not reach this one and go on without it"};
+    case errc::no_replacement:
+      return {"no_replacement",
+              "call shrink() to go on with the ranks that are left, or start the job with colls-run "
+              "--on-failure replace"};
+    case errc::stale_generation:
+      return {"stale_generation",
+              "the other ranks have replaced lost ranks and go on without this process"};
   }
   return {"unknown error", ""};
 }

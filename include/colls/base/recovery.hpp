@@ -19,10 +19,15 @@ enum class quorum : std::uint8_t {
   any,       // any ranks that reach each other: after a partition, each part decides for itself
 };
 
-/// The options of `communicator::agree` and `shrink`. `quorum` must be equal on all ranks.
+/// The options of `communicator::agree`, `shrink` and `repair`. They must be equal on all ranks.
 struct recovery_options {
   colls::quorum quorum = colls::quorum::majority;
-  /// How long the call may take. 0 stands for COLLS_TIMEOUT.
+  /// For `repair` alone: the number of ranks with which the job may go on if fewer replacements have
+  /// come within `wait`. 0 stands for as many ranks as the job had at the start.
+  int at_least = 0;
+  /// For `repair` alone: how long to wait for replacements. 0 stands for COLLS_TIMEOUT.
+  time_span wait{};
+  /// How long the call may take, apart from `wait`. 0 stands for COLLS_TIMEOUT.
   time_span timeout{};
 };
 static_assert(std::is_trivially_destructible_v<recovery_options>);

@@ -50,6 +50,14 @@ struct config {
   /// start can join.
   int restarts = 0;
   int max_restarts = 0;
+  /// How often the world has taken in replacements of lost ranks (see `communicator::repair`).
+  int generation = 0;
+  /// The number of this process among the replacements that the launcher has started, counted from
+  /// 1, or 0 if it is none. A replacement gets its rank when the other ranks repair the world.
+  int replacement = 0;
+  /// The address at which the launcher answers calls of `repair`, as tcp://host:port. It is empty if
+  /// the launcher starts no replacements.
+  fixed_string<128> launcher = {};
   time_span join_timeout = time_span::from_nanoseconds(300 * seconds);  // how long joining may take
   time_span timeout =
       time_span::from_nanoseconds(600 * seconds);  // how long an operation may go without progress

@@ -63,7 +63,7 @@ struct dial_errors {
   bool is_permanent() const {
     return last.code == errc::rank_taken || last.code == errc::world_complete ||
            last.code == errc::join_failed || last.code == errc::insecure_bind ||
-           last.code == errc::crypto_failed;
+           last.code == errc::crypto_failed || last.code == errc::stale_generation;
   }
   /// Returns whether the last attempt failed because this process and the peer have different wire
   /// versions, or because the authentication between them failed.

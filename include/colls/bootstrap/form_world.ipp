@@ -9,6 +9,7 @@
 #include <colls/bootstrap/form_world_by_file.hpp>
 #include <colls/bootstrap/known_variables.hpp>
 #include <colls/bootstrap/launcher_environment.hpp>
+#include <colls/bootstrap/launcher_store.hpp>
 #include <colls/coroutine/when_all.hpp>
 #include <colls/os/procfs.hpp>
 
@@ -58,6 +59,10 @@ COLLS_ONCE void validate(const config& cfg) {
     raise(errc::join_failed, "COLLS_READS=%s is none of always, never", cfg.reads.c_str());
   }
   if (!cfg.congestion.empty()) check_congestion(cfg.congestion.str());
+  if (cfg.replacement > 0 && cfg.launcher.empty()) {
+    raise(errc::join_failed, "COLLS_REPLACEMENT=%d is set, and COLLS_LAUNCHER is not",
+          cfg.replacement);
+  }
   if (cfg.join_timeout.count() <= 0 || cfg.timeout.count() <= 0) {
     raise(errc::join_failed, "config::%s is no time to wait: it must be more than 0",
           cfg.timeout.count() > 0 ? "join_timeout" : "timeout");
@@ -82,9 +87,10 @@ COLLS_ONCE config complete_from_environment(const config& opts) {
   };
   take(&config::rank, &config::size, &config::local_rank, &config::local_size, &config::node,
        &config::nodes, &config::secret, &config::job, &config::restarts, &config::max_restarts,
-       &config::join_timeout, &config::timeout, &config::insecure, &config::source,
-       &config::congestion, &config::transport, &config::reads, &config::checksum, &config::ports,
-       &config::served, &config::own_file, &config::store_fd);
+       &config::generation, &config::replacement, &config::launcher, &config::join_timeout,
+       &config::timeout, &config::insecure, &config::source, &config::congestion,
+       &config::transport, &config::reads, &config::checksum, &config::ports, &config::served,
+       &config::own_file, &config::store_fd);
   return cfg;
 }
 
@@ -156,6 +162,7 @@ class world_bootstrap {
     info_.rank = cfg.rank;
     info_.size = cfg.size;
     info_.cfg = cfg;
+    info_.transport_name = transport;
     info_.job = hash_of(restarted_job(cfg.job.str(), cfg.restarts));
     info_.key = secret(info_.cfg.secret, info_.cfg.insecure);
   }
@@ -453,10 +460,14 @@ class world_bootstrap {
 }  // namespace detail
 
 COLLS_ONCE task<world_info> form_world(engine& driver, config opts, const char* transport) {
-  const config cfg = detail::complete_from_environment(opts);
+  config cfg = detail::complete_from_environment(opts);
   detail::validate(cfg);
   warn_about_unknown_variables();
   detail::hide_secret_from_children();
+  if (cfg.replacement > 0) {
+    auto placing = detail::take_place(driver, cfg);
+    cfg = co_await placing;
+  }
   log_info("rank %d of %d from %s, meeting at %s", cfg.rank, cfg.size, cfg.source.c_str(),
            cfg.size == 1 ? "nowhere" : cfg.address.c_str());
   // colls-run says this itself.
@@ -467,6 +478,8 @@ COLLS_ONCE task<world_info> form_world(engine& driver, config opts, const char* 
   if (cfg.size == 1) {
     world_info single;
     single.cfg = cfg;
+    single.transport_name = transport;
+    single.key = secret(single.cfg.secret, single.cfg.insecure);
     co_return std::move(single);  // nvcc does not move a local variable implicitly
   }
   detail::world_bootstrap bootstrap(driver, cfg, transport);

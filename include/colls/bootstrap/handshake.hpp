@@ -8,7 +8,8 @@
 //   connecting             accepting
 //   HELLO (64 bytes)  -->
 //                     <--  HELLO (64 bytes)    no answer if the bytes are not a HELLO,
-//                                              a refusal if the jobs or versions differ
+//                                              a refusal if the jobs, generations or
+//                                              versions differ
 //   proof (32 bytes)  -->
 //                     <--  proof (32 bytes)    all bytes 0 if the peer's proof is wrong
 //                     <--  verdict (16 bytes)  whether the peer is accepted
@@ -130,8 +131,8 @@ bool is_loopback(const boost::asio::ip::address& address);
 hello_bytes prepare_hello(hello local, const secret& key);
 
 /// Returns the HELLO with which the accepting side answers the HELLO `peer` of the connecting side.
-/// If `peer` and `local` have the same job and wire version, the answer is `local` with the purpose
-/// of `peer`. Otherwise the answer is a refusal, which does not disclose the job.
+/// If `peer` and `local` have the same job, generation and wire version, the answer is `local` with
+/// the purpose of `peer`. Otherwise the answer is a refusal, which does not disclose the job.
 hello hello_answer(const hello& peer, const hello& local);
 
 /// Throws if `peer`, the HELLO of the peer, is not compatible with `local`, the HELLO of this
@@ -147,7 +148,8 @@ void check_compatible(const hello& local, const hello& peer, const secret& key,
 /// sides have proved that they know the secret, and the caller must call `await_verdict`. Throws
 /// `unreachable` if the peer hung up or belongs to another job, and `too_many_files` if the peer
 /// has reached its limit on open files. After these two errors the caller should connect again.
-/// Throws `protocol_error` if the peer is not a process of colls. Also throws `timeout`,
+/// Throws `stale_generation` if the peer belongs to a later generation of the job. Throws
+/// `protocol_error` if the peer is not a process of colls. Also throws `timeout`,
 /// `version_mismatch`, `auth_failed`, `insecure_bind` and `crypto_failed`. The arguments must
 /// outlive the task. The deadline of the stream applies.
 task<hello> prove(stream& connection, const hello& local, const secret& key);

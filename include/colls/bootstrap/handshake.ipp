@@ -98,6 +98,12 @@ COLLS_ONCE hello hello_answer(const hello& peer, const hello& local) {
   if (peer.version != local.version || peer.job != local.job)
     return refusal(connection_purpose::wrong_job);
   hello answer = local;
+  if (peer.generation != local.generation) {
+    answer = refusal(connection_purpose::other_generation);
+    answer.job = local.job;  // which the peer knows
+    answer.generation = local.generation;
+    return answer;
+  }
   answer.purpose = peer.purpose;
   return answer;
 }
@@ -121,6 +127,12 @@ COLLS_ONCE void check_compatible(const hello& local, const hello& peer, const se
   if (peer.job != local.job || peer.purpose == connection_purpose::wrong_job) {
     raise(errc::unreachable, "%s belongs to another job: is its port in use twice?",
           address.c_str());
+  }
+  if (peer.generation != local.generation) {
+    const bool is_later = peer.generation > local.generation;
+    raise(is_later ? errc::stale_generation : errc::unreachable,
+          "%s belongs to generation %u of this job, and this process to generation %u",
+          address.c_str(), peer.generation, local.generation);
   }
   if (peer.purpose != local.purpose) {
     raise(errc::protocol_error, "%s accepts connections for another purpose only", address.c_str());

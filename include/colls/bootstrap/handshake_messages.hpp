@@ -18,21 +18,23 @@
 namespace colls {
 
 /// The version of the wire format. Processes with different versions refuse to connect.
-inline constexpr std::uint16_t wire_version = 7;
+inline constexpr std::uint16_t wire_version = 8;
 
 /// The purpose of a connection. Connections between ranks and connections to the store (the
-/// key-value service through which ranks find each other) can share a port. The values `wrong_job`
-/// and `no_descriptor` occur only in answers and say why the accepting side refuses the connection.
+/// key-value service through which ranks find each other) can share a port. The values after
+/// `store` occur only in answers and say why the accepting side refuses the connection.
 enum class connection_purpose : std::uint8_t {
   peer = 1,
   store,
-  wrong_job,      // the accepting side belongs to another job or has another wire version
-  no_descriptor,  // the accepting side has reached its limit on open files
+  wrong_job,         // the accepting side belongs to another job or has another wire version
+  no_descriptor,     // the accepting side has reached its limit on open files
+  other_generation,  // the accepting side belongs to another generation of this job
 };
 
 /// Returns whether `purpose` is a reason for which the accepting side refuses a connection.
 constexpr bool is_refusal(connection_purpose purpose) {
-  return purpose == connection_purpose::wrong_job || purpose == connection_purpose::no_descriptor;
+  return purpose >= connection_purpose::wrong_job &&
+         purpose <= connection_purpose::other_generation;
 }
 
 /// The first message on every connection, in both directions.
@@ -41,7 +43,7 @@ struct hello {
   bool has_secret = false;  // whether there is a secret that was not made by secret::drawn
   bool checksum = false;    // whether frames after the handshake have checksums
   std::uint16_t version = wire_version;
-  std::uint32_t reserved = 0;  // always 0, and ignored by the receiver
+  std::uint32_t generation = 0;  // how often the world has taken in replacements of lost ranks
   std::uint64_t job = 0;
   std::int32_t rank = -1;  // the rank in the world, or -1 for a launcher
   std::int32_t world = 0;
@@ -112,7 +114,7 @@ inline hello_bytes write_hello(const hello& message) {
   detail::put_number(&bytes[11], static_cast<std::uint8_t>(detail::machine_format |
                                                            (message.has_secret ? 0x80 : 0) |
                                                            (message.checksum ? 0x40 : 0)));
-  detail::put_number(&bytes[12], message.reserved);
+  detail::put_number(&bytes[12], message.generation);
   detail::put_number(&bytes[16], message.job);
   detail::put_number(&bytes[24], message.rank);
   detail::put_number(&bytes[28], message.world);
@@ -139,13 +141,13 @@ inline std::optional<hello> parse_hello(std::span<const std::byte> bytes) {
   result.purpose = static_cast<connection_purpose>(bytes[10]);
   result.has_secret = (flags & 0x80) != 0;
   result.checksum = (flags & 0x40) != 0;
-  result.reserved = detail::get_number<std::uint32_t>(&bytes[12]);
+  result.generation = detail::get_number<std::uint32_t>(&bytes[12]);
   result.job = detail::get_number<std::uint64_t>(&bytes[16]);
   result.rank = detail::get_number<std::int32_t>(&bytes[24]);
   result.world = detail::get_number<std::int32_t>(&bytes[28]);
   std::memcpy(result.nonce.data(), &bytes[32], result.nonce.size());
   const bool sane = result.purpose >= connection_purpose::peer &&
-                    result.purpose <= connection_purpose::no_descriptor && result.world >= 1 &&
+                    result.purpose <= connection_purpose::other_generation && result.world >= 1 &&
                     result.rank >= -1 && result.rank < result.world &&
                     (result.purpose != connection_purpose::peer || result.rank >= 0);
   return sane ? std::optional(result) : std::nullopt;

@@ -130,6 +130,8 @@ COLLS_ONCE void launcher_environment_reader::read_colls() {
   cfg_.local_size = env_.number("COLLS_LOCAL_WORLD_SIZE");
   cfg_.node = env_.number("COLLS_NODE_RANK");
   cfg_.nodes = env_.number("COLLS_NNODES");
+  cfg_.launcher = env_.text("COLLS_LAUNCHER");
+  cfg_.replacement = std::max(env_.number("COLLS_REPLACEMENT"), 0);
   if (const char* const store = env_.get("COLLS_STORE")) {
     cfg_.address = store;
     cfg_.served = cfg_.address.starts_with("tcp://");

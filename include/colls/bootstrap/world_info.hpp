@@ -45,6 +45,7 @@ struct world_info {
   boost::asio::ip::address address;      // the address at which other ranks reach this machine
   secret key;
   std::uint64_t job = 0;
+  const char* transport_name = nullptr;  // of a transport that is not of colls, else null
   config cfg;
   /// The time by which the transport must have been made.
   time_point deadline = never;
@@ -94,6 +95,7 @@ struct world_info {
     hello result;
     result.purpose = purpose;
     result.job = job;
+    result.generation = static_cast<std::uint32_t>(cfg.generation);
     result.rank = rank;
     result.world = size;
     result.checksum = cfg.checksum;

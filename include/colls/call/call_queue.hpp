@@ -122,6 +122,10 @@ class call_queue : public call_owner {
     world_ = parent.world_;
     previous_ranks_ = std::move(previous_ranks);
   }
+  /// Returns whether this communicator stands for the world.
+  bool stands_for_world() const { return world_ != nullptr && shrink_obstacle_ == nullptr; }
+  /// Sets the ranks that the ranks of this communicator had in the one that a repair has replaced.
+  void set_previous_ranks(std::vector<int> ranks) { previous_ranks_ = std::move(ranks); }
   /// Returns the rank that `rank` had in the communicator of which this one is what is left.
   int previous_rank(int rank) const {
     if (rank < 0 || rank >= state_.size()) return -1;
@@ -470,7 +474,7 @@ class call_queue : public call_owner {
   colls::tuning tuning_;
   call_cache cache_;
   std::shared_ptr<char> world_;      // shared by the open communicators that stand for the world
-  std::vector<int> previous_ranks_;  // empty unless this communicator is what is left of another
+  std::vector<int> previous_ranks_;  // empty unless shrink or repair has made this communicator
   const char* shrink_obstacle_ = nullptr;
   std::vector<drain*> drains_;
   int local_rank_ = -1;

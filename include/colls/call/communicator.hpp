@@ -656,8 +656,26 @@ class communicator : public view_calls<communicator<Transport>, transport_memory
   /// gets `excluded` for its calls. Fails with `not_applicable` on a result of `attach` or
   /// `dup(executor)`.
   operation<communicator> shrink(const recovery_options& opts = {}) { return core_->shrink(opts); }
-  /// Returns the rank that `rank` had in the communicator on which `shrink` was called. Returns
-  /// `rank` itself if no shrink has made this communicator, and -1 if it is no rank.
+  /// Makes a new world of the ranks that are left and of the launcher's replacements of the others.
+  /// It begins as `shrink` does, with the same errors. If a replacement has come for each lost rank,
+  /// every rank keeps its number, and the replacements have the numbers of the lost ranks. Otherwise
+  /// the call waits for `wait`, and then goes on with at least `at_least` ranks, numbered without
+  /// gaps in the same order. A good world takes in the replacements that wait.
+  ///
+  /// If there are too few ranks, the call fails on all of them with `no_replacement`. It may be
+  /// repeated then, as after `timeout` and the errors of joining. A replacement gets the new world
+  /// from `join` or `run`. The new world has the costs and the executor of this communicator, and
+  /// connections of its own: nothing else that was made of the old world works on it.
+  /// Fails with `not_applicable` unless this communicator is the world, or a result of `shrink` or
+  /// `repair` on it, and with `no_replacement` if the launcher is not colls-run with
+  /// `--on-failure replace`.
+  operation<communicator> repair(const recovery_options& opts = {}) { return core_->repair(opts); }
+  /// Returns how often the world of this communicator has taken in replacements by `repair`.
+  std::uint32_t generation() const { return core_->generation(); }
+
+  /// Returns the rank that `rank` had in the communicator on which `shrink` or `repair` was called.
+  /// Returns `rank` itself if none of them has made this communicator. Returns -1 for a replacement,
+  /// and if it is no rank. The result is equal on all ranks.
   int previous_rank(int rank) const { return core_->previous_rank(rank); }
 
   /// Revokes the communicator on all ranks. All unfinished operations and all further calls on the

@@ -11,6 +11,7 @@
 #include <colls/call/point_to_point.hpp>
 #include <colls/call/probe.hpp>
 #include <colls/call/recovery_calls.hpp>
+#include <colls/call/repair_calls.hpp>
 #include <colls/call/split.hpp>
 #include <colls/call/start_call.hpp>
 #include <colls/call/unknown_lengths.hpp>

@@ -182,6 +182,11 @@ class core final : public call_queue {
                                                std::uint64_t shape, const options& opts);
   operation<agreement> agree(std::uint64_t value, const recovery_options& opts);
   operation<communicator<Transport>> shrink(const recovery_options& opts);
+  operation<communicator<Transport>> repair(const recovery_options& opts);
+  /// Returns the generation of the world of this communicator.
+  std::uint32_t generation() const;
+  /// Keeps `object` as long as this communicator.
+  void keep(std::shared_ptr<const void> object) { kept_ = std::move(object); }
   operation<> close(time_span deadline);
 
  private:
@@ -200,7 +205,14 @@ class core final : public call_queue {
   operation<Value> start_recovery(collective coll, const recovery_options& opts, const Body& body);
   /// Returns the ids that this rank offers to the agreement `number`, or null if there is no memory.
   std::shared_ptr<reserved_ids> reserve_shrink_ids(std::uint64_t number) noexcept;
-  task<communicator<Transport>> shrink_body(call_base& owner, quorum needed);
+  /// Returns the body of `shrink`, or of the first part of `repair`, depending on `coll`.
+  task<communicator<Transport>> shrink_body(call_base& owner, quorum needed, collective coll);
+  template <class T>
+  friend task<communicator<T>> repair_body(core<T>& lost, call_base& owner, recovery_options opts);
+  bool has_replacing_launcher() const;
+  /// Returns why this communicator refuses `coll`, which is one of the recovery calls. The failure
+  /// has no code if it does not.
+  failure recovery_obstacle(collective coll);
 
   time_point now() const override;
   int host_of(int rank) const override;
@@ -253,6 +265,7 @@ class core final : public call_queue {
 
   std::shared_ptr<Transport> net_;
   std::shared_ptr<reserved_ids> shrink_ids_;  // of the last agreement that is to shrink it, or null
+  std::shared_ptr<const void> kept_;
   const algorithm_info* custom_ = nullptr;    // the base of an `algorithm_entry`, see `custom_pin`
 };
 

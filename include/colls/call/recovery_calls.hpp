@@ -3,7 +3,7 @@
 #pragma once
 
 // recovery_calls: agree and shrink, the calls by which the ranks of a communicator go on although
-// some of them have failed.
+// some of them have failed. repair_calls.hpp has repair, which begins as shrink does.
 
 #include <colls/call/arguments.hpp>
 #include <colls/call/communicator_core.hpp>
@@ -38,15 +38,35 @@ operation<Value> core<Transport>::start_recovery(collective coll, const recovery
   checks check(coll);
   check.require(opts.quorum <= quorum::any, "the quorum is none of the enumeration");
   check.require(opts.timeout.count() >= 0, "the timeout is negative");
-  if (check.failed()) return refuse(new_call, check.reason());
-  const char* obstacle = coll == collective::shrink ? shrink_obstacle() : nullptr;
-  if (!matching().can_recover()) obstacle = "this transport sends no recovery messages";
-  if (obstacle != nullptr) {
-    failure reason(errc::not_applicable, obstacle);
-    reason.operation = coll;
-    return refuse(new_call, reason);
+  if (coll == collective::repair) {
+    check.require(opts.wait.count() >= 0, "the time to wait for replacements is negative");
+    check.require(opts.at_least >= 0, "at_least %d is negative", opts.at_least);
+  } else {
+    check.require(opts.at_least == 0 && opts.wait.count() == 0,
+                  "at_least and wait are options of repair alone");
   }
+  if (check.failed()) return refuse(new_call, check.reason());
+  const failure obstacle = recovery_obstacle(coll);
+  if (obstacle.code != errc{}) return refuse(new_call, obstacle);
   return begin_recovery(new_call, opts.timeout, &expire_recovery, body);
+}
+
+template <class Transport>
+failure core<Transport>::recovery_obstacle(collective coll) {
+  failure reason(errc::not_applicable);
+  reason.operation = coll;
+  if (!matching().can_recover())
+    return reason.set_detail("this transport sends no recovery messages");
+  if (coll == collective::shrink && shrink_obstacle() != nullptr)
+    return reason.set_detail("%s", shrink_obstacle());
+  if (coll == collective::repair && !stands_for_world())
+    return reason.set_detail(
+        "only the world is repaired, and what shrink and repair have made of it");
+  if (coll == collective::repair && !has_replacing_launcher()) {
+    reason.code = errc::no_replacement;
+    return reason.set_detail("no launcher starts replacements for the ranks of this job");
+  }
+  return failure();
 }
 
 template <class Transport>
@@ -73,14 +93,14 @@ std::shared_ptr<typename core<Transport>::reserved_ids> core<Transport>::reserve
 }
 
 template <class Transport>
-task<communicator<Transport>> core<Transport>::shrink_body(call_base& owner, quorum needed) {
+task<communicator<Transport>> core<Transport>::shrink_body(call_base& owner, quorum needed,
+                                                           collective coll) {
   std::shared_ptr<reserved_ids> reserved;
   const auto free_ids = [&](std::uint64_t number) {
     reserved = reserve_shrink_ids(number);
     return std::uint64_t{reserved != nullptr ? reserved->ids.free() : 0};
   };
-  communicator_recovery::waiter decided(matching().recovery_of(state()), collective::shrink, needed,
-                                        free_ids);
+  communicator_recovery::waiter decided(matching().recovery_of(state()), coll, needed, free_ids);
   co_await end_of<communicator_recovery::waiter>{&decided};
   const recovery_decision decision = decided.result();
   // The others go on with the result, so this call must not expire any more.
@@ -90,7 +110,8 @@ task<communicator<Transport>> core<Transport>::shrink_body(call_base& owner, quo
   // If this call ends with an error now, the destructor abandons the ids.
   reserved->ids.exchange_done();
 
-  failure reason(errc::revoked, "the ranks go on with what shrink has made of it");
+  failure reason(errc::revoked);
+  reason.set_detail("the ranks go on with what %s has made of it", name(coll));
   reason.culprit = matching().rank();
   matching().revoke(state(), reason);
   for (const lost_rank& each : decision.lost) {
@@ -125,8 +146,9 @@ task<communicator<Transport>> core<Transport>::shrink_body(call_base& owner, quo
 
 template <class Transport>
 operation<communicator<Transport>> core<Transport>::shrink(const recovery_options& opts) {
-  return start_recovery<communicator<Transport>>(
-      collective::shrink, opts, [&](call_base& call) { return shrink_body(call, opts.quorum); });
+  return start_recovery<communicator<Transport>>(collective::shrink, opts, [&](call_base& call) {
+    return shrink_body(call, opts.quorum, collective::shrink);
+  });
 }
 
 }  // namespace colls::detail

@@ -49,7 +49,7 @@ struct state_report {
   /// Returns whether the count and the operations of a received report are in range.
   bool is_plausible() const {
     const auto in_range = [](const rank_state& state) {
-      return state.operation <= collective::shrink;
+      return state.operation <= collective::repair;
     };
     return count <= max_others && in_range(self) && std::all_of(others, others + count, in_range);
   }

@@ -6,6 +6,7 @@
 // Carriers (see carrier/carrier.hpp) move the bytes. docs/adding_a_transport.md explains how to
 // build a transport on this class.
 
+#include <colls/bootstrap/repair.hpp>
 #include <colls/bootstrap/subworld.hpp>
 #include <colls/bootstrap/world_info.hpp>
 #include <colls/channel/operations.hpp>
@@ -70,6 +71,8 @@ class transport_base : engine::source,
   /// continues to read until the peers have closed the connections. At `deadline`, closes the
   /// connections that are still open.
   task<> close(time_point deadline);
+  /// Leaves the store of the world, whose ranks go on with another world. The connections stay open.
+  task<> leave_store(time_point deadline);
 
  protected:
   /// `carriers` dial a peer in their order until one of them reaches it.
@@ -163,6 +166,7 @@ class transport_base : engine::source,
 
   std::shared_ptr<engine> engine_;
   std::shared_ptr<world_info> info_;
+  std::shared_ptr<store> left_store_;  // the store that `leave_store` has left, or null
   tag_matcher matcher_;
   interprocess::peer_protocol protocol_;
   std::vector<multi_send_recv_operation*> multi_operations_;  // waiting operations, oldest first

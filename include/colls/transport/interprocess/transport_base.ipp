@@ -70,6 +70,13 @@ COLLS_ONCE task<> transport_base::close(time_point deadline) {
   co_await colls::leave(*info_, deadline);
 }
 
+COLLS_ONCE task<> transport_base::leave_store(time_point deadline) {
+  if (info_->kv_store == nullptr) co_return;
+  info_->kv_store->listen_for_failures(nullptr);
+  left_store_ = std::exchange(info_->kv_store, nullptr);
+  co_await left_store_->leave(deadline);
+}
+
 COLLS_ONCE void transport_base::sweep(time_point time) {
   convert_multi_operations(
       [=](multi_send_recv_operation& operation) { return operation.is_due(time); });

@@ -1,0 +1,234 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// repair_calls: repair, the call by which the ranks that are left make a new world with the
+// replacements of the others.
+
+#include <colls/call/communicator.hpp>
+#include <colls/call/recovery_calls.hpp>
+#include <colls/call/split.hpp>
+
+#include <cstring>
+
+namespace colls::detail {
+
+/// What the ranks that were left tell the replacements in their new world.
+struct admission {
+  network_cost costs;               // of the communicator on which repair was called
+  std::vector<int> previous_ranks;  // there, for each rank of the new world
+
+  std::string text() const {
+    static_assert(std::is_trivially_copyable_v<network_cost>);
+    std::string bytes(sizeof costs + previous_ranks.size() * sizeof(int), '\0');
+    std::memcpy(bytes.data(), &costs, sizeof costs);
+    std::memcpy(bytes.data() + sizeof costs, previous_ranks.data(), bytes.size() - sizeof costs);
+    return bytes;
+  }
+  /// Throws `protocol_error` if `text` is not for a world of `size` ranks.
+  static admission parse(const std::string& text, int size) {
+    admission result;
+    result.previous_ranks.resize(static_cast<std::size_t>(size));
+    const std::size_t ranks_size = result.previous_ranks.size() * sizeof(int);
+    if (text.size() != sizeof result.costs + ranks_size)
+      throw error(errc::protocol_error, "the other ranks admitted this one with an invalid text");
+    std::memcpy(static_cast<void*>(&result.costs), text.data(), sizeof result.costs);
+    std::memcpy(result.previous_ranks.data(), text.data() + sizeof result.costs, ranks_size);
+    return result;
+  }
+  template <class Transport>
+  void apply_to(core<Transport>& world) const {
+    world.set_costs(costs);
+    world.set_previous_ranks(previous_ranks);
+  }
+};
+
+/// What a rank that is left has of the next world.
+template <class Transport>
+struct repaired_world_part {
+  std::shared_ptr<Transport> net;  // null if there is no next world
+  std::vector<int> previous_ranks;
+  bool is_unchanged = false;  // no replacement comes in, so there is no need for a next world
+  failure reason;
+};
+
+/// What rank 0 of those that are left tells the others. All numbers have one type, so that the
+/// message is a buffer of numbers.
+struct repair_message {
+  std::int64_t at_least = 0;
+  std::int64_t wait = 0;
+  std::int64_t code = 0;       // of the error, or 0
+  std::int64_t text_size = 0;  // of the next world, or of what explains the error
+};
+
+/// Gets the next world of the ranks of `left` from the launcher, and forms it with all its ranks.
+template <class Transport>
+task<repaired_world_part<Transport>> form_repaired_world(communicator<Transport>& left,
+                                                         recovery_options opts,
+                                                         time_point deadline) {
+  repaired_world_part<Transport> result;
+  auto& net = left.underlying_core().net();
+  options waits;
+  waits.timeout = time_span::from_nanoseconds(std::max<time_point>(deadline - net.now(), 1));
+  repair_message message{opts.at_least, opts.wait.count(), 0, 0};
+  const repair_message own = message;
+  std::string text;
+  if (left.rank() == 0) {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < left.size(); ++rank) ranks.push_back(left.world_rank(rank));
+    // `request_next_world` is found by the namespace of its argument, because only some transports
+    // have worlds of processes.
+    auto requesting =
+        request_next_world(net.driver(), net.info(), std::move(ranks), opts, deadline);
+    try {
+      text = co_await requesting;
+    } catch (const error& thrown) {
+      message.code = static_cast<int>(thrown.record().code);
+      text = thrown.record().detail;
+    }
+    message.text_size = static_cast<std::int64_t>(text.size());
+  }
+  try {
+    const std::span<std::int64_t> numbers(&message.at_least, 4);
+    auto telling = left.broadcast(numbers, 0, waits);
+    co_await telling;
+    text.resize(static_cast<std::size_t>(message.text_size));
+    auto telling_text = left.broadcast(text, 0, waits);
+    co_await telling_text;
+    if (message.code != 0) {
+      throw error(static_cast<errc>(message.code), text.c_str());
+    }
+    if (message.at_least != own.at_least || message.wait != own.wait) {
+      throw error(errc::mismatch, "the ranks passed different options");
+    }
+    result.is_unchanged = text.empty();
+    if (result.is_unchanged) co_return result;
+    auto forming = form_next_world(net.driver(), net.info(), std::move(text), deadline);
+    auto formed = co_await forming;
+    const exchange_guard closes_exchange(formed.info);
+    auto making = Transport::make(std::move(formed.driver), formed.info);
+    result.net = co_await making;
+    result.previous_ranks = std::move(formed.previous_ranks);
+  } catch (...) {
+    result.reason = failure_of(std::current_exception());
+  }
+  co_return result;
+}
+
+/// Returns why the ranks of `left` have no next world. `own` is the reason on this rank, if it knows
+/// one.
+template <class Transport>
+task<failure> find_repair_error(communicator<Transport>& left, failure own) {
+  const std::int64_t code[] = {static_cast<int>(own.code)};
+  std::vector<std::int64_t> codes(static_cast<std::size_t>(left.size()));
+  auto gathering = left.all_gather(code, codes);
+  co_await gathering;
+  const auto first = std::find_if(codes.begin(), codes.end(), [](auto each) { return each != 0; });
+  if (own.code != errc{} || first == codes.end()) co_return own;
+  failure reason(static_cast<errc>(*first));
+  const int culprit = left.world_rank(static_cast<int>(first - codes.begin()));
+  reason.set_detail("rank %d could not join the world after the repair", culprit);
+  co_return reason;
+}
+
+template <class Transport>
+task<communicator<Transport>> repair_body(core<Transport>& lost, call_base& owner,
+                                          recovery_options opts) {
+  auto& net = lost.net();
+  const time_span standard = time_span::from_nanoseconds(lost.state().inactivity);
+  const time_span limit = opts.timeout ? opts.timeout : standard;
+  const time_span wait = opts.wait ? opts.wait : standard;
+  recovery_options agreed_opts;
+  agreed_opts.quorum = opts.quorum;
+  auto shrinking = lost.shrink_body(owner, opts.quorum, collective::repair);
+  communicator<Transport> left = co_await shrinking;
+  repaired_world_part<Transport> part;
+  for (;;) {
+    const time_point deadline = limit.after(wait.after(net.now()));
+    auto forming = form_repaired_world(left, opts, deadline);
+    part = co_await forming;
+    // The ranks take the next world, or none of them does. A rank may wait until `deadline`.
+    agreed_opts.timeout = time_span::from_nanoseconds(limit.after(deadline) - net.now());
+    const bool has_world = part.net != nullptr || part.is_unchanged;
+    auto agreeing = left.agree(has_world ? 1 : 0, agreed_opts);
+    const agreement agreed = co_await agreeing;
+    if (agreed.lost.empty() && agreed.value == 1) break;
+    const failure own_reason = part.reason;
+    part = {};
+    if (agreed.lost.empty()) {
+      auto finding = find_repair_error(left, own_reason);
+      const failure reason = co_await finding;
+      throw error(reason);
+    }
+    auto shrinking_again = left.shrink(agreed_opts);
+    left = co_await shrinking_again;
+  }
+  if (part.is_unchanged) {
+    std::vector<int> previous_ranks;
+    for (int rank = 0; rank < left.size(); ++rank)
+      previous_ranks.push_back(lost.state().rank_of(left.world_rank(rank)));
+    left.underlying_core().set_previous_ranks(std::move(previous_ranks));
+    co_return std::move(left);
+  }
+  const auto& info = part.net->info();
+  auto made = std::make_unique<core<Transport>>(part.net, 0, info.rank, info.size, nullptr, true);
+  made->state().inactivity = lost.state().inactivity;
+  made->set_local_rank(info.local_rank);
+  admission admitted{lost.tuning().costs(), {}};
+  for (const int previous : part.previous_ranks) {
+    admitted.previous_ranks.push_back(previous < 0 ? -1 : lost.state().rank_of(previous));
+  }
+  admitted.apply_to(*made);
+  core<Transport>& next = *made;
+  communicator<Transport> world(std::move(made));
+  bool all_are_there = true;
+  try {
+    auto admitting = admit_replacements(info, admitted.text(), net.now() + seconds);
+    co_await admitting;
+    auto meeting = world.barrier();
+    co_await meeting;
+  } catch (const error& thrown) {
+    // The next world has failed, which its next call tells.
+    all_are_there = false;
+    log_debug("the world after a repair: %s", thrown.what());
+  }
+  // Another rank that still waits for the agreement needs what this rank knows.
+  if (!all_are_there) next.keep(std::make_shared<communicator<Transport>>(std::move(left)));
+  if constexpr (requires { net.leave_store(time_point{}); }) {
+    auto leaving = net.leave_store(net.now() + seconds);
+    co_await leaving;
+  }
+  co_return std::move(world);  // nvcc does not move a local variable implicitly
+}
+
+template <class Transport>
+bool core<Transport>::has_replacing_launcher() const {
+  if constexpr (world_transport<Transport>) {
+    return !net_->info().cfg.launcher.empty();
+  } else {
+    return false;
+  }
+}
+
+template <class Transport>
+operation<communicator<Transport>> core<Transport>::repair(const recovery_options& opts) {
+  return start_recovery<communicator<Transport>>(
+      collective::repair, opts, [&](call_base& call) -> task<communicator<Transport>> {
+        if constexpr (world_transport<Transport>) {
+          return repair_body(*this, call, opts);
+        } else {
+          return shrink_body(call, opts.quorum, collective::repair);  // such a call is refused
+        }
+      });
+}
+
+template <class Transport>
+std::uint32_t core<Transport>::generation() const {
+  if constexpr (world_transport<Transport>) {
+    return static_cast<std::uint32_t>(net_->info().cfg.generation);
+  } else {
+    return 0;
+  }
+}
+
+}  // namespace colls::detail
