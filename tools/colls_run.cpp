@@ -180,7 +180,9 @@ job_result run_ranks(const options& o, const world& shared, const listeners& soc
   if (sockets.replacements.is_open()) {
     replacing.emplace(*engine, o, shared, sockets.replacements);
     replacing->on_next_world = open_channel;
+    replacing->is_running = [&](int local) { return running.is_running(local); };
     replacing->on_kill = [&](int local) { running.kill(local); };
+    replacing->on_waiting = [&](int count) { channels.back()->announce_waiting(count); };
     running.on_replacement = [&](int local, int number) { replacing->started(local, number); };
     running.on_end = [&](int local, bool is_replaced) { replacing->ended(local, is_replaced); };
     running.has_place = [&](int local) { return replacing->has_place(local); };

@@ -94,7 +94,12 @@ task<communicator<Transport>> join_body(std::shared_ptr<engine> driver, config c
   admission::parse(state, info->size).apply_to(*impl);
   communicator<Transport> world(std::move(impl));
   auto meeting = world.barrier();
-  co_await meeting;
+  try {
+    co_await meeting;
+  } catch (const error& thrown) {
+    // The world has failed, as its next call tells, and its ranks repair it.
+    log_debug("the world after a repair: %s", thrown.what());
+  }
   co_return std::move(world);  // nvcc does not move a local variable implicitly
 }
 

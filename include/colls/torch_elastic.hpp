@@ -21,12 +21,15 @@
 
 namespace colls::ddp {
 
-/// The options of elastic training. `training`, `recovery` and `checkpoint` must be equal on all
-/// ranks.
+/// The options of elastic training. `training`, `recovery`, `replace` and `checkpoint` must be equal
+/// on all ranks.
 struct elastic_options {
   options training{};
   /// The options of the agreements after a failure.
   recovery_options recovery{};
+  /// Whether replacements of lost ranks are taken in. Without a launcher that starts some, or if too
+  /// few have come, the ranks that are left go on alone.
+  bool replace = true;
   /// If not empty, the file to which rank 0 writes the state at the beginning of each epoch and at
   /// the end. `run` goes on from this file if it exists.
   std::string checkpoint{};
@@ -37,19 +40,23 @@ struct elastic_options {
   std::function<void(std::string_view)> load{};
 };
 
-/// Trains a libtorch module on all ranks of a world. If ranks fail, the others shrink the world and
-/// go on. Every sample then still counts once in each epoch:
+/// Trains a libtorch module on all ranks of a world. If ranks fail, the others repair the world with
+/// the launcher's replacements, or shrink it, and go on. Every sample then still counts once in each
+/// epoch:
 ///
 /// - A step is done if any rank that is left has applied it. The others get the parameters, buffers,
 ///   optimizer and position of the lowest rank that has applied the most steps.
 /// - Otherwise all ranks that are left take the step again, with the same samples, divided among
 ///   fewer ranks, and with the buffers as they were before.
 ///
+/// A replacement runs the program from its start. It must make no collective calls on the world before
+/// `run`, which gives it the parameters, buffers, optimizer and position of the others.
+///
 /// What only the lost rank has known is lost. `recovery_options` decide which ranks may go on; the
 /// others get the errors of `shrink`, for example `errc::no_quorum`.
 ///
-/// The world, optimizer and sampler must outlive this object. After a failure, `run` assigns the
-/// shrunk communicator to the world, so references to the world stay good.
+/// The world, optimizer and sampler must outlive this object. After a failure, `run` assigns the new
+/// communicator to the world, so references to the world stay good.
 template <class Module>
 class elastic {
  public:
@@ -84,7 +91,7 @@ class elastic {
   template <class Step>
   void run(std::uint64_t epochs, Step step) {
     while (!is_done([&] { return train(epochs, step); })) {
-      world_ = sync_wait(world_, world_.shrink(opts_.recovery));
+      recover();
     }
   }
 
@@ -95,6 +102,27 @@ class elastic {
     std::string own;
     bool is_current = false;  // whether a step has begun and is not applied
   };
+
+  // Assigns to the world what the ranks go on with.
+  void recover() {
+    if (opts_.replace) {
+      try {
+        world_ = sync_wait(world_, world_.repair(opts_.recovery));
+        return;
+      } catch (const error& thrown) {
+        if (thrown.code() != errc::no_replacement) throw;
+      }
+    }
+    world_ = sync_wait(world_, world_.shrink(without_replacements()));
+  }
+
+  // Returns the options of agree and shrink.
+  recovery_options without_replacements() const {
+    recovery_options result = opts_.recovery;
+    result.at_least = 0;
+    result.wait = {};
+    return result;
+  }
 
   // Returns the result of `work`, or false if other ranks have failed or left meanwhile.
   template <class Work>
@@ -115,12 +143,15 @@ class elastic {
   bool train(std::uint64_t epochs, Step& step) {
     begin();
     while (sampler_.state().epoch < epochs) {
-      if (sampler_.state().step == 0) save_checkpoint();
+      if (sampler_.state().step == 0) {
+        if (opts_.replace && do_replacements_wait()) return false;
+        save_checkpoint();
+      }
       take(step);
     }
     save_checkpoint();
     // A rank that has not applied the last step needs the others, so none may leave before.
-    if (!sync_wait(world_, world_.agree(1, opts_.recovery)).lost.empty()) return false;
+    if (!sync_wait(world_, world_.agree(1, without_replacements())).lost.empty()) return false;
     // A rank that closes the world counts as lost in agreements that have not ended on all ranks. So
     // this rank waits until all have the result. What happens to them then does not matter.
     (void)is_done([&] {
@@ -128,6 +159,13 @@ class elastic {
       return true;
     });
     return true;
+  }
+
+  // Returns whether replacements wait that come too late for the last repair.
+  bool do_replacements_wait() {
+    int waiting[] = {world_.waiting()};
+    sync_wait(world_, world_.all_reduce(waiting, maximum{}));
+    return waiting[0] > 0;
   }
 
   // Gives all ranks the same state, and lets the model train on the current world.

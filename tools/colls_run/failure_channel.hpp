@@ -10,6 +10,7 @@
 #include "world.hpp"
 
 #include <colls/bootstrap/dial.hpp>
+#include <colls/bootstrap/launcher_store.hpp>
 
 #include <functional>
 #include <memory>
@@ -67,6 +68,11 @@ class failure_channel final : colls::failure_listener {
     if (server_) return check_joined(rank);
     ended_.push_back(rank);
     report();
+  }
+
+  /// Tells the ranks how many replacements wait for a place.
+  void announce_waiting(int count) {
+    if (store_) tasks_.start(set_waiting(count, ++waiting_announcements_));
   }
 
   /// Returns the rank for which failed rank `rank` may have waited in the store: one that ended
@@ -217,6 +223,14 @@ class failure_channel final : colls::failure_listener {
     end_announced_ = true;
   }
 
+  colls::task<> set_waiting(int count, int number) {
+    try {
+      co_await store_->set(colls::detail::waiting_key(number), std::to_string(count));
+    } catch (const colls::error& lost) {
+      colls::log_debug("the store: %s", lost.what());
+    }
+  }
+
   bool has_reports() const { return !unreported_.empty() || !ended_.empty(); }
 
   void report() {
@@ -266,8 +280,9 @@ class failure_channel final : colls::failure_listener {
   std::shared_ptr<colls::tcp_store> store_;
   std::optional<int> missed_;  // the first rank that ended with exit code 0 and had not joined
   std::vector<colls::failure> unreported_;
-  std::vector<int> ended_;        // with exit code 0, not reported yet
-  std::vector<int> absent_;       // node 0: ended with exit code 0, perhaps before they joined
+  std::vector<int> ended_;   // with exit code 0, not reported yet
+  std::vector<int> absent_;  // node 0: ended with exit code 0, perhaps before they joined
+  int waiting_announcements_ = 0;
   bool checking_absent_ = false;  // `announce_absent` runs
   bool reporting_ = false;
   bool rejected_ = false;  // the store refused this launcher: another secret or version

@@ -86,6 +86,7 @@ class job {
   /// Returns whether a process is a rank of a world, and not a replacement that waits for its place.
   std::function<bool(int local)> has_place;
 
+  bool is_running(int local) const { return ranks_[static_cast<std::size_t>(local)].running; }
   /// Kills a process that the other ranks go on without.
   void kill(int local) {
     rank_state& it = ranks_[static_cast<std::size_t>(local)];
@@ -301,7 +302,7 @@ class job {
 
   void failed(const failed_child& it) {
     if (on_failure) on_failure(options_.first_rank() + it.local, describe_exit(it.status));
-    const bool is_replaced = replaces();
+    const bool is_replaced = replaces() && !is_dismissed_;
     if (!first_failure_ || goes_on()) explain_failure(it);
     if (is_replaced) {
       replace(it.local);

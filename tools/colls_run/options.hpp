@@ -200,9 +200,9 @@ inline void set_policy(options& o, const std::string& policy, bool keep_going,
     throw usage_error(
         fmt::format("--max-restarts {} needs --on-failure restart or replace", restarts));
   }
-  if (o.max_restarts > 0 && o.nodes > 1) {
+  if (starts_processes && o.nodes > 1) {
     throw usage_error(fmt::format("--on-failure {} on {} nodes is not supported, only on one",
-                                  o.restarts() ? "restart" : "replace", o.nodes));
+                                  policy.empty() ? "restart" : policy, o.nodes));
   }
 }
 

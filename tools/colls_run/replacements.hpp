@@ -43,17 +43,23 @@ class replacements {
 
   /// Called with each next world. `members` are the processes of its ranks.
   std::function<void(const world& next, const colls::listener& listener)> on_next_world;
+  /// Returns whether the process runs.
+  std::function<bool(int local)> is_running;
   /// Called when a process must end, because the other ranks go on without it.
   std::function<void(int local)> on_kill;
+  /// Called when the number of replacements that wait for a place has changed.
+  std::function<void(int count)> on_waiting;
 
   /// A replacement with this number has been started as the process `local`.
   void started(int local, int number) {
-    at(local) = {process::state::starting, number};
-    if (store_) tasks_.start(await_arrival(local, number));
+    at(local) = {process::state::starting, number, 1};
+    if (store_) tasks_.start(await_arrival(local, number, 1));
   }
   /// The process has ended. If it `may_come_back`, a replacement follows.
   void ended(int local, bool may_come_back) {
+    const bool has_waited = at(local).is == process::state::waiting;
     at(local).is = may_come_back ? process::state::starting : process::state::gone;
+    if (has_waited) on_waiting(count(process::state::waiting));
   }
   /// Returns whether the process is a rank of a world, or was one.
   bool has_place(int local) const { return at(local).is == process::state::member; }
@@ -68,6 +74,7 @@ class replacements {
     };
     state is = state::member;
     int replacement = 0;  // its number, or 0 for a process of the start of the job
+    int attempt = 0;      // how often it has waited for a place
   };
 
   process& at(int local) { return processes_[static_cast<std::size_t>(local)]; }
@@ -88,21 +95,23 @@ class replacements {
     }
     for (int local = 0; local < options_.local_size; ++local) {
       const int number = at(local).replacement;
-      if (number > 0) tasks_.start(await_arrival(local, number));
+      if (number > 0) tasks_.start(await_arrival(local, number, 1));
     }
     tasks_.start(answer_requests(0, std::move(members)));
   }
 
-  colls::task<> await_arrival(int local, int number) {
+  colls::task<> await_arrival(int local, int number, int attempt) {
     try {
-      co_await store_->get(colls::detail::arrival_key(number), colls::never - 1);
+      co_await store_->get(colls::detail::arrival_key(number, attempt), colls::never - 1);
     } catch (const colls::error& lost) {
       colls::log_debug("the launcher's store: %s", lost.what());
       co_return;
     }
     process& it = at(local);
-    if (it.replacement == number && it.is == process::state::starting)
-      it.is = process::state::waiting;
+    if (it.replacement != number) co_return;
+    it.is = process::state::waiting;
+    it.attempt = attempt;
+    on_waiting(count(process::state::waiting));
   }
 
   // Answers the requests of the ranks of one generation, whose processes are `members`.
@@ -148,15 +157,20 @@ class replacements {
                                        const std::vector<int>& members) {
     std::vector<int> left;
     for (const int rank : request.left) left.push_back(members[static_cast<std::size_t>(rank)]);
-    for (int local = 0; local < options_.local_size; ++local) {
-      const bool is_left = std::find(left.begin(), left.end(), local) != left.end();
-      if (!is_left && has_place(local) && on_kill) on_kill(local);
-    }
+    const colls::time_point began = engine_.now();
     const colls::time_point deadline =
-        colls::time_span::from_nanoseconds(request.wait).after(engine_.now());
-    while (count(process::state::starting) + count_killed(left) > 0 && engine_.now() < deadline) {
+        colls::time_span::from_nanoseconds(request.wait).after(began);
+    bool has_killed = false;
+    while (is_awaited(left) && engine_.now() < deadline) {
       co_await engine_.sleep_until(engine_.now() + 2 * colls::milliseconds);
+      // The ranks that are left may know of the end of a process before this launcher does.
+      const bool is_time = engine_.now() >= began + 200 * colls::milliseconds;
+      if (is_time && !std::exchange(has_killed, true)) kill_all_but(left);
     }
+    const bool all_live = std::all_of(left.begin(), left.end(), [this](int local) {
+      return has_place(local) && is_running(local);
+    });
+    if (!all_live) co_return std::string(colls::detail::lost_answer);
     const int waiting = count(process::state::waiting);
     const int total = static_cast<int>(left.size()) + waiting;
     const int needed = request.at_least > 0 ? request.at_least : options_.local_size;
@@ -172,9 +186,21 @@ class replacements {
     return static_cast<int>(std::count_if(processes_.begin(), processes_.end(),
                                           [=](const process& each) { return each.is == wanted; }));
   }
-  // Returns the number of processes that have a place and are not left. They end soon.
-  int count_killed(const std::vector<int>& left) const {
-    return count(process::state::member) - static_cast<int>(left.size());
+  // Ends the processes that the ranks that are left have excluded.
+  void kill_all_but(const std::vector<int>& left) {
+    for (int local = 0; local < options_.local_size; ++local) {
+      const bool is_left = std::find(left.begin(), left.end(), local) != left.end();
+      if (!is_left && has_place(local)) on_kill(local);
+    }
+  }
+  // Returns whether a replacement may come that waits for no place yet.
+  bool is_awaited(const std::vector<int>& left) const {
+    for (int local = 0; local < options_.local_size; ++local) {
+      const bool is_left = std::find(left.begin(), left.end(), local) != left.end();
+      // A process that has a place and is not left ends soon.
+      if (!is_left && (has_place(local) || at(local).is == process::state::starting)) return true;
+    }
+    return false;
   }
 
   std::string make_next_world(const std::vector<int>& left, int generation,
@@ -201,15 +227,17 @@ class replacements {
       process& each = at(shared.members[rank]);
       if (each.is != process::state::waiting) continue;
       each.is = process::state::member;
-      tasks_.start(give_place(each.replacement, fmt::format("{} {}", rank, text)));
+      const int local = shared.members[rank];
+      tasks_.start(give_place(each.replacement, each.attempt, fmt::format("{} {}", rank, text)));
+      tasks_.start(await_arrival(local, each.replacement, each.attempt + 1));
     }
     tasks_.start(answer_requests(next.generation, std::move(shared.members)));
     return text;
   }
 
-  colls::task<> give_place(int number, std::string place) {
+  colls::task<> give_place(int number, int attempt, std::string place) {
     try {
-      co_await store_->set(colls::detail::place_key(number), place);
+      co_await store_->set(colls::detail::place_key(number, attempt), place);
     } catch (const colls::error& lost) {
       colls::log_debug("the launcher's store: %s", lost.what());
     }

@@ -59,6 +59,13 @@ COLLS_ONCE void validate(const config& cfg) {
     raise(errc::join_failed, "COLLS_READS=%s is none of always, never", cfg.reads.c_str());
   }
   if (!cfg.congestion.empty()) check_congestion(cfg.congestion.str());
+  if (cfg.restarts < 0 || cfg.max_restarts < 0 || cfg.generation < 0 || cfg.replacement < 0) {
+    raise(errc::join_failed, "config::%s is negative",
+          cfg.restarts < 0       ? "restarts"
+          : cfg.max_restarts < 0 ? "max_restarts"
+          : cfg.generation < 0   ? "generation"
+                                 : "replacement");
+  }
   if (cfg.replacement > 0 && cfg.launcher.empty()) {
     raise(errc::join_failed, "COLLS_REPLACEMENT=%d is set, and COLLS_LAUNCHER is not",
           cfg.replacement);
@@ -459,22 +466,12 @@ class world_bootstrap {
 
 }  // namespace detail
 
-COLLS_ONCE task<world_info> form_world(engine& driver, config opts, const char* transport) {
-  config cfg = detail::complete_from_environment(opts);
-  detail::validate(cfg);
-  warn_about_unknown_variables();
-  detail::hide_secret_from_children();
-  if (cfg.replacement > 0) {
-    auto placing = detail::take_place(driver, cfg);
-    cfg = co_await placing;
-  }
+namespace detail {
+
+/// Forms the world at the address that `cfg` gives.
+inline task<world_info> form_world_at_address(engine& driver, config cfg, const char* transport) {
   log_info("rank %d of %d from %s, meeting at %s", cfg.rank, cfg.size, cfg.source.c_str(),
            cfg.size == 1 ? "nowhere" : cfg.address.c_str());
-  // colls-run says this itself.
-  if (cfg.rank == 0 && cfg.max_restarts > 0 && cfg.source.str() != "colls-run") {
-    log_notice("start %d of %d: job %s", cfg.restarts + 1, cfg.max_restarts + 1,
-               detail::restarted_job(cfg.job.str(), cfg.restarts).c_str());
-  }
   if (cfg.size == 1) {
     world_info single;
     single.cfg = cfg;
@@ -482,7 +479,7 @@ COLLS_ONCE task<world_info> form_world(engine& driver, config opts, const char* 
     single.key = secret(single.cfg.secret, single.cfg.insecure);
     co_return std::move(single);  // nvcc does not move a local variable implicitly
   }
-  detail::world_bootstrap bootstrap(driver, cfg, transport);
+  world_bootstrap bootstrap(driver, cfg, transport);
   auto running = bootstrap.run();
   try {
     co_return co_await running;
@@ -491,6 +488,44 @@ COLLS_ONCE task<world_info> form_world(engine& driver, config opts, const char* 
     if (reason.observer < 0) reason.observer = cfg.rank;
     throw error(reason);
   }
+}
+
+/// Forms a world in which this process replaces a lost rank. If another rank fails meanwhile, the
+/// others repair the world once more, and this process waits for its next place.
+inline task<world_info> form_world_as_replacement(engine& driver, config cfg,
+                                                  const char* transport) {
+  for (int attempt = 1;; ++attempt) {
+    auto placing = take_place(driver, cfg, attempt);
+    const config place = co_await placing;
+    auto forming = form_world_at_address(driver, place, transport);
+    std::optional<failure> problem;
+    try {
+      co_return co_await forming;
+    } catch (const error& thrown) {
+      problem = thrown.record();
+    }
+    const bool has_lost_rank = problem->code == errc::peer_failed ||
+                               problem->code == errc::join_failed ||
+                               problem->code == errc::closed || problem->code == errc::unreachable;
+    if (!has_lost_rank || attempt == max_places) throw error(*problem);
+    log_info("replacement %d lost its place: %s", cfg.replacement, problem->detail);
+  }
+}
+
+}  // namespace detail
+
+COLLS_ONCE task<world_info> form_world(engine& driver, config opts, const char* transport) {
+  const config cfg = detail::complete_from_environment(opts);
+  detail::validate(cfg);
+  warn_about_unknown_variables();
+  detail::hide_secret_from_children();
+  // colls-run says this itself.
+  if (cfg.rank == 0 && cfg.max_restarts > 0 && cfg.source.str() != "colls-run") {
+    log_notice("start %d of %d: job %s", cfg.restarts + 1, cfg.max_restarts + 1,
+               detail::restarted_job(cfg.job.str(), cfg.restarts).c_str());
+  }
+  return cfg.replacement > 0 ? detail::form_world_as_replacement(driver, cfg, transport)
+                             : detail::form_world_at_address(driver, cfg, transport);
 }
 
 }  // namespace colls

@@ -50,7 +50,7 @@ namespace detail {
 inline std::string repair_key(int generation, int number) {
   return "repair/" + std::to_string(generation) + '/' + std::to_string(number);
 }
-/// The answer to a request: `next_world::text`, `unchanged_answer`, or a reason after
+/// The answer to a request: `next_world::text`, `unchanged_answer`, `lost_answer`, or a reason after
 /// `refused_prefix`.
 inline std::string repair_answer_key(int generation, int number) {
   return repair_key(generation, number) + "/answer";
@@ -58,12 +58,24 @@ inline std::string repair_answer_key(int generation, int number) {
 inline constexpr std::string_view refused_prefix = "no ";
 /// The answer if no replacement waits, and none is needed.
 inline constexpr std::string_view unchanged_answer = "unchanged";
-/// Set when the replacement with this number has come.
-inline std::string arrival_key(int replacement) {
-  return "replacement/" + std::to_string(replacement);
+/// The answer if a rank that was left has ended meanwhile.
+inline constexpr std::string_view lost_answer = "lost";
+/// How often a replacement waits for a place. It waits again if the world of its place does not form.
+inline constexpr int max_places = 100;
+/// Set when the replacement with this number waits for its place, for the time `attempt`, counted
+/// from 1.
+inline std::string arrival_key(int replacement, int attempt) {
+  return "replacement/" + std::to_string(replacement) + '/' + std::to_string(attempt);
 }
 /// The place of a replacement: its rank, a space, and `next_world::text`.
-inline std::string place_key(int replacement) { return arrival_key(replacement) + "/place"; }
+inline std::string place_key(int replacement, int attempt) {
+  return arrival_key(replacement, attempt) + "/place";
+}
+
+// ---- the keys of the store of a world
+
+/// How many replacements wait, each time with another number, counted from 1.
+inline std::string waiting_key(int number) { return "colls/waiting/" + std::to_string(number); }
 
 /// Returns the HELLO of connections to the launcher's store.
 hello make_launcher_hello(const std::string& job, bool checksum);
@@ -74,7 +86,7 @@ task<std::shared_ptr<tcp_store>> dial_launcher(engine& driver, const config& cfg
 
 /// Waits until the launcher gives a place in a world to the replacement that `cfg` describes, and
 /// returns the config of this place.
-task<config> take_place(engine& driver, config cfg);
+task<config> take_place(engine& driver, config cfg, int attempt);
 
 }  // namespace detail
 

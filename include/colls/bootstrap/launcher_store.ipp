@@ -106,14 +106,14 @@ COLLS_ONCE task<std::shared_ptr<tcp_store>> dial_launcher(engine& driver, const 
   co_return co_await dialing;
 }
 
-COLLS_ONCE task<config> take_place(engine& driver, config cfg) {
+COLLS_ONCE task<config> take_place(engine& driver, config cfg, int attempt) {
   const secret key(cfg.secret, cfg.insecure);
   const time_point deadline = cfg.join_timeout.after(driver.now());
   auto dialing = dial_launcher(driver, cfg, key, deadline);
   const std::shared_ptr<tcp_store> launcher = co_await dialing;
   const std::string own = std::to_string(::getpid());
   const std::string stored =
-      co_await launcher->compare_set(arrival_key(cfg.replacement), {}, own, deadline);
+      co_await launcher->compare_set(arrival_key(cfg.replacement, attempt), {}, own, deadline);
   if (stored != own) {
     raise(errc::rank_taken, "process %.20s is the launcher's replacement %d", stored.c_str(),
           cfg.replacement);
@@ -121,7 +121,7 @@ COLLS_ONCE task<config> take_place(engine& driver, config cfg) {
   log_info("replacement %d waits until the other ranks repair the world", cfg.replacement);
   // The others may not call `repair` for a long time. If they never do, the launcher ends this
   // process.
-  const std::string place = co_await launcher->get(place_key(cfg.replacement), never - 1);
+  const std::string place = co_await launcher->get(place_key(cfg.replacement, attempt), never - 1);
   co_await launcher->leave(driver.now() + seconds);
   const std::size_t space = std::min(place.find(' '), place.size());
   const auto next = next_world::parse(place.substr(space));

@@ -41,6 +41,8 @@ COLLS_ONCE task<std::string> request_next_world(engine& driver, const world_info
   if (answer.starts_with(detail::refused_prefix)) {
     throw error(reason.set_detail("%s", answer.c_str() + detail::refused_prefix.size()));
   }
+  if (answer == detail::lost_answer)
+    throw error(errc::peer_failed, "the launcher knows that a rank has ended meanwhile");
   if (answer == detail::unchanged_answer) answer.clear();
   co_return answer;
 }

@@ -672,6 +672,10 @@ class communicator : public view_calls<communicator<Transport>, transport_memory
   operation<communicator> repair(const recovery_options& opts = {}) { return core_->repair(opts); }
   /// Returns how often the world of this communicator has taken in replacements by `repair`.
   std::uint32_t generation() const { return core_->generation(); }
+  /// Returns the number of replacements that wait for a place, as far as this rank knows. The ranks
+  /// may know it at different times, so they have to agree on it before they call `repair`, for
+  /// example by an element of the next all_reduce.
+  int waiting() const { return core_->waiting(); }
 
   /// Returns the rank that `rank` had in the communicator on which `shrink` or `repair` was called.
   /// Returns `rank` itself if none of them has made this communicator. Returns -1 for a replacement,

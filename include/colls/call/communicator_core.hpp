@@ -185,6 +185,8 @@ class core final : public call_queue {
   operation<communicator<Transport>> repair(const recovery_options& opts);
   /// Returns the generation of the world of this communicator.
   std::uint32_t generation() const;
+  /// Returns the number of replacements that wait, as far as this rank knows.
+  int waiting() const;
   /// Keeps `object` as long as this communicator.
   void keep(std::shared_ptr<const void> object) { kept_ = std::move(object); }
   operation<> close(time_span deadline);
@@ -266,7 +268,7 @@ class core final : public call_queue {
   std::shared_ptr<Transport> net_;
   std::shared_ptr<reserved_ids> shrink_ids_;  // of the last agreement that is to shrink it, or null
   std::shared_ptr<const void> kept_;
-  const algorithm_info* custom_ = nullptr;    // the base of an `algorithm_entry`, see `custom_pin`
+  const algorithm_info* custom_ = nullptr;  // the base of an `algorithm_entry`, see `custom_pin`
 };
 
 template <class Transport>

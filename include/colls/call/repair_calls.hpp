@@ -9,7 +9,9 @@
 #include <colls/call/recovery_calls.hpp>
 #include <colls/call/split.hpp>
 
+#include <algorithm>
 #include <cstring>
+#include <optional>
 
 namespace colls::detail {
 
@@ -115,20 +117,80 @@ task<repaired_world_part<Transport>> form_repaired_world(communicator<Transport>
   co_return result;
 }
 
-/// Returns why the ranks of `left` have no next world. `own` is the reason on this rank, if it knows
-/// one.
+/// The errors with which the ranks of `left` could not form the next world. They are equal on all
+/// ranks.
+struct repair_errors {
+  std::vector<std::int64_t> codes;  // 0 for a rank that has the next world
+
+  /// Returns whether another attempt may succeed, because a replacement has failed.
+  bool is_worth_repeating() const {
+    return std::all_of(codes.begin(), codes.end(), [](std::int64_t each) {
+      const auto code = static_cast<errc>(each);
+      return each == 0 || code == errc::peer_failed || code == errc::join_failed ||
+             code == errc::unreachable || code == errc::closed || code == errc::revoked;
+    });
+  }
+};
+
 template <class Transport>
-task<failure> find_repair_error(communicator<Transport>& left, failure own) {
-  const std::int64_t code[] = {static_cast<int>(own.code)};
-  std::vector<std::int64_t> codes(static_cast<std::size_t>(left.size()));
-  auto gathering = left.all_gather(code, codes);
+task<repair_errors> gather_repair_errors(communicator<Transport>& left, errc own) {
+  const std::int64_t code[] = {static_cast<int>(own)};
+  repair_errors result;
+  result.codes.resize(static_cast<std::size_t>(left.size()));
+  auto gathering = left.all_gather(code, result.codes);
   co_await gathering;
-  const auto first = std::find_if(codes.begin(), codes.end(), [](auto each) { return each != 0; });
-  if (own.code != errc{} || first == codes.end()) co_return own;
+  co_return result;
+}
+
+/// Returns the error of this rank, or, if it has none, one that names the first rank that has one.
+template <class Transport>
+failure describe_repair_error(const communicator<Transport>& left, const repair_errors& all,
+                              const failure& own) {
+  const auto first =
+      std::find_if(all.codes.begin(), all.codes.end(), [](auto each) { return each != 0; });
+  if (own.code != errc{} || first == all.codes.end()) return own;
   failure reason(static_cast<errc>(*first));
-  const int culprit = left.world_rank(static_cast<int>(first - codes.begin()));
-  reason.set_detail("rank %d could not join the world after the repair", culprit);
-  co_return reason;
+  reason.set_detail("rank %d could not join the world after the repair",
+                    left.world_rank(static_cast<int>(first - all.codes.begin())));
+  return reason;
+}
+
+/// Gives the ranks of `left` the next world, or shrinks `left` until it has no lost rank and throws
+/// the error with which all of them end.
+template <class Transport>
+task<repaired_world_part<Transport>> take_next_world(communicator<Transport>& left,
+                                                     recovery_options opts, time_span wait,
+                                                     time_span limit) {
+  constexpr int max_attempts = 4;
+  auto& net = left.underlying_core().net();
+  recovery_options agreed_opts;
+  agreed_opts.quorum = opts.quorum;
+  for (int attempt = 1;; ++attempt) {
+    const time_point deadline = limit.after(wait.after(net.now()));
+    auto forming = form_repaired_world(left, opts, deadline);
+    repaired_world_part<Transport> part = co_await forming;
+    // The ranks take the next world, or none of them does. A rank may wait until `deadline`.
+    agreed_opts.timeout = time_span::from_nanoseconds(limit.after(deadline) - net.now());
+    const bool has_world = part.net != nullptr || part.is_unchanged;
+    auto agreeing = left.agree(has_world ? 1 : 0, agreed_opts);
+    agreement agreed = co_await agreeing;
+    if (agreed.lost.empty() && agreed.value == 1) co_return std::move(part);
+    part.net = nullptr;
+    if (agreed.lost.empty()) {
+      auto gathering = gather_repair_errors(left, has_world ? errc{} : part.reason.code);
+      std::optional<repair_errors> all;
+      try {
+        all = co_await gathering;
+      } catch (const error& thrown) {
+        log_debug("a rank was lost in a repair: %s", thrown.what());
+      }
+      const bool is_last = all && (attempt == max_attempts || !all->is_worth_repeating());
+      if (is_last) throw error(describe_repair_error(left, *all, part.reason));
+      if (all) continue;
+    }
+    auto shrinking = left.shrink(agreed_opts);
+    left = co_await shrinking;
+  }
 }
 
 template <class Transport>
@@ -138,31 +200,10 @@ task<communicator<Transport>> repair_body(core<Transport>& lost, call_base& owne
   const time_span standard = time_span::from_nanoseconds(lost.state().inactivity);
   const time_span limit = opts.timeout ? opts.timeout : standard;
   const time_span wait = opts.wait ? opts.wait : standard;
-  recovery_options agreed_opts;
-  agreed_opts.quorum = opts.quorum;
   auto shrinking = lost.shrink_body(owner, opts.quorum, collective::repair);
   communicator<Transport> left = co_await shrinking;
-  repaired_world_part<Transport> part;
-  for (;;) {
-    const time_point deadline = limit.after(wait.after(net.now()));
-    auto forming = form_repaired_world(left, opts, deadline);
-    part = co_await forming;
-    // The ranks take the next world, or none of them does. A rank may wait until `deadline`.
-    agreed_opts.timeout = time_span::from_nanoseconds(limit.after(deadline) - net.now());
-    const bool has_world = part.net != nullptr || part.is_unchanged;
-    auto agreeing = left.agree(has_world ? 1 : 0, agreed_opts);
-    const agreement agreed = co_await agreeing;
-    if (agreed.lost.empty() && agreed.value == 1) break;
-    const failure own_reason = part.reason;
-    part = {};
-    if (agreed.lost.empty()) {
-      auto finding = find_repair_error(left, own_reason);
-      const failure reason = co_await finding;
-      throw error(reason);
-    }
-    auto shrinking_again = left.shrink(agreed_opts);
-    left = co_await shrinking_again;
-  }
+  auto taking = take_next_world(left, opts, wait, limit);
+  repaired_world_part<Transport> part = co_await taking;
   if (part.is_unchanged) {
     std::vector<int> previous_ranks;
     for (int rank = 0; rank < left.size(); ++rank)
@@ -226,6 +267,15 @@ template <class Transport>
 std::uint32_t core<Transport>::generation() const {
   if constexpr (world_transport<Transport>) {
     return static_cast<std::uint32_t>(net_->info().cfg.generation);
+  } else {
+    return 0;
+  }
+}
+
+template <class Transport>
+int core<Transport>::waiting() const {
+  if constexpr (requires { net_->waiting(); }) {
+    return net_->waiting();
   } else {
     return 0;
   }

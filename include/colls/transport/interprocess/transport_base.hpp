@@ -71,6 +71,8 @@ class transport_base : engine::source,
   /// continues to read until the peers have closed the connections. At `deadline`, closes the
   /// connections that are still open.
   task<> close(time_point deadline);
+  /// Returns the number of replacements that wait for a place in a world, as the store has told.
+  int waiting() const { return waiting_; }
   /// Leaves the store of the world, whose ranks go on with another world. The connections stay open.
   task<> leave_store(time_point deadline);
 
@@ -163,6 +165,8 @@ class transport_base : engine::source,
   // Reports a failure to the store. The ranks that have no connection to this rank learn of the
   // failure from the store.
   task<> report_to_store(failure reason);
+  // Reads from the store how many replacements wait, whenever the launcher sets it.
+  task<> watch_waiting();
 
   std::shared_ptr<engine> engine_;
   std::shared_ptr<world_info> info_;
@@ -173,6 +177,7 @@ class transport_base : engine::source,
   unsigned multi_operation_count_ = 0;
   unsigned multi_only_polls_ = 0;
   int reports_ = 0;
+  int waiting_ = 0;
   task_group tasks_;  // declared last, because its tasks use all members above
 };
 static_assert(sourcing_transport<transport_base> && multi_send_recv_transport<transport_base>);

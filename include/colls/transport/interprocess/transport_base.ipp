@@ -21,6 +21,7 @@ COLLS_ONCE transport_base::transport_base(
   engine_->add(static_cast<engine::source&>(*this));
   if (info_->kv_store != nullptr) {
     info_->kv_store->listen_for_failures(static_cast<failure_listener*>(this));
+    if (!info_->cfg.launcher.empty()) tasks_.start(watch_waiting());
   }
 }
 
@@ -68,6 +69,18 @@ COLLS_ONCE task<> transport_base::close(time_point deadline) {
   }
   dialer.close_listeners();
   co_await colls::leave(*info_, deadline);
+}
+
+COLLS_ONCE task<> transport_base::watch_waiting() {
+  const std::shared_ptr<store> kept = info_->kv_store;
+  try {
+    for (int number = 1;; ++number) {
+      const std::string count = co_await kept->get(detail::waiting_key(number), never - 1);
+      waiting_ = static_cast<int>(std::max(detail::parse_number(count, 1 << 20), 0L));
+    }
+  } catch (const error& thrown) {
+    log_debug("the store is gone: %s", thrown.record().detail);
+  }
 }
 
 COLLS_ONCE task<> transport_base::leave_store(time_point deadline) {

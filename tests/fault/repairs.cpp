@@ -1,0 +1,210 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+// Ranks of colls-run --on-failure replace die or are left out, and the others repair their world.
+
+#include "launcher.hpp"
+
+using namespace launcher_test;
+
+namespace {
+
+constexpr int steps = 150;
+
+/// The program of examples/12_repair.cpp on `ranks` ranks.
+strings repair(int ranks, strings options = {}, strings launcher = {}) {
+  strings all = {"-n", std::to_string(ranks), "--on-failure", "replace"};
+  all.insert(all.end(), launcher.begin(), launcher.end());
+  all.insert(all.end(), {"examples/repair", "--steps", std::to_string(steps), "--pause", "5"});
+  all.insert(all.end(), options.begin(), options.end());
+  return all;
+}
+
+/// As `repair`, but replacements begin only after some seconds.
+strings repair_late(int ranks, const std::string& options) {
+  return shell(
+      ranks, "[ -z \"$COLLS_REPLACEMENT\" ] || sleep 2; exec examples/repair --pause 5 " + options,
+      {"--on-failure", "replace"});
+}
+
+/// Returns the value of a variable in the environment of a process, or an empty text.
+std::string variable_of(pid_t process, const std::string& name) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/environ", std::ios::binary);
+  for (std::string entry; std::getline(file, entry, '\0');) {
+    if (entry.starts_with(name + "=")) return entry.substr(name.size() + 1);
+  }
+  return {};
+}
+
+/// Sends a signal to the process that is `rank` now.
+void send(const run& it, int rank, int signal) {
+  pid_t last = -1;
+  int last_number = -1;
+  for (const pid_t each : it.left()) {
+    if (variable_of(each, "COLLS_RANK") != std::to_string(rank)) continue;
+    const int number = std::atoi(variable_of(each, "COLLS_REPLACEMENT").c_str());
+    if (number > last_number) last = each;
+    last_number = std::max(last_number, number);
+  }
+  REQUIRE(last > 0);
+  ::kill(last, signal);
+}
+
+/// Waits until `ranks` ranks are at work in this generation.
+bool are_at_work(run& it, int ranks, int generation) {
+  return it.shows("in generation " + std::to_string(generation), ranks);
+}
+
+/// What the program prints if all steps were done by `ranks` ranks, each step once.
+std::string result(int ranks) {
+  long sum = 0;
+  for (int step = 0; step < steps; ++step) {
+    for (int rank = 0; rank < ranks; ++rank) sum += rank + step;
+  }
+  return "the sum of " + std::to_string(steps) + " steps on " + std::to_string(ranks) +
+         " ranks is " + std::to_string(sum);
+}
+
+int count(const std::string& text, const std::string& part) {
+  int seen = 0;
+  for (auto at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++seen;
+  return seen;
+}
+
+}  // namespace
+
+TEST_CASE("a rank that is killed is replaced, and each step is done once") {
+  for (const int rank : {0, 2}) {
+    CAPTURE(rank);
+    const std::string name = "rank " + std::to_string(rank);
+    run it(repair(3));
+    REQUIRE(are_at_work(it, 3, 0));
+    send(it, rank, SIGKILL);
+    CHECK(are_at_work(it, 3, 1));
+    CHECK(it.wait() == 0);
+    CAPTURE(it.out());
+    CAPTURE(it.err());
+    CHECK(contains(it.out(), result(3)));
+    CHECK(contains(it.err(), name + " failed: killed by SIGKILL"));
+    CHECK(contains(it.err(), "a replacement for " + name + " starts, 1 of at most 3"));
+    CHECK(it.left().empty());
+  }
+}
+
+TEST_CASE("rank after rank is replaced, replacements and several at once too") {
+  run it(repair(4, {}, {"--max-restarts", "6"}));
+  int generation = 0;
+  for (const std::vector<int>& lost : {std::vector{1}, {1}, {0, 3}, {2}}) {
+    REQUIRE(are_at_work(it, 4, generation));
+    for (const int rank : lost) send(it, rank, SIGKILL);
+    ++generation;
+  }
+  // The two that die at once may be replaced one after the other.
+  CHECK(it.shows("4 is at step", 4 * (generation + 1)));
+  CHECK(it.wait() == 0);
+  CAPTURE(it.out());
+  CAPTURE(it.err());
+  CHECK(contains(it.out(), result(4)));
+  CHECK(contains(it.err(), "starts, 5 of at most 6"));
+  CHECK_FALSE(contains(it.err(), "starts, 6 of at most 6"));
+}
+
+TEST_CASE("when the replacements are used up, the next failure is the end") {
+  run it(repair(2, {}, {"--max-restarts", "1", "--grace", "1"}));
+  REQUIRE(are_at_work(it, 2, 0));
+  send(it, 0, SIGKILL);
+  REQUIRE(are_at_work(it, 2, 1));
+  send(it, 1, SIGKILL);
+  CHECK(it.wait() == 128 + SIGKILL);
+  CHECK(contains(it.err(), "no replacement for rank 1: 1 have been started"));
+  CHECK(contains(it.out() + it.err(), "no_replacement"));
+  CHECK(it.all_gone(5));
+}
+
+TEST_CASE(
+    "a replacement that never joins is killed with the job, and --max-restarts 0 starts none") {
+  for (const bool has_none : {false, true}) {
+    CAPTURE(has_none);
+    const std::string script =
+        "[ -z \"$COLLS_REPLACEMENT\" ] || exec sleep 1000; exec examples/repair --wait 0.5";
+    run it(
+        shell(2, script,
+              {"--on-failure", "replace", "--grace", "1", "--max-restarts", has_none ? "0" : "2"}));
+    REQUIRE(are_at_work(it, 2, 0));
+    send(it, 1, SIGKILL);
+    CHECK(it.wait() == 128 + SIGKILL);
+    CAPTURE(it.out());
+    CAPTURE(it.err());
+    CHECK(contains(it.err(), has_none
+                                 ? "no replacement for rank 1: 0 have been started"
+                                 : "there are 1 ranks, 0 of them replacements, and 2 are needed"));
+    CHECK(it.all_gone(5));
+  }
+}
+
+TEST_CASE("with fewer ranks the job goes on, and takes in a replacement that comes later") {
+  run it(repair_late(3, "--steps 900 --at-least 2 --wait 0.2"));
+  REQUIRE(are_at_work(it, 3, 0));
+  send(it, 0, SIGKILL);
+  CHECK(it.shows("rank 0 of 2 is at step"));
+  CHECK(it.shows("rank 1 of 2 is at step"));
+  CHECK(are_at_work(it, 3, 1));
+  CHECK(it.wait() == 0);
+  CAPTURE(it.out());
+  CAPTURE(it.err());
+  CHECK(contains(it.out(), "the sum of 900 steps on 3 ranks is"));
+  // The ranks that were left come from generation 0, in which they were 1 and 2.
+  CHECK(count(it.out(), "of 2 is at step") == 2);
+  CHECK(it.left().empty());
+}
+
+TEST_CASE("a replacement that fails before it joins is replaced, too") {
+  const std::string script =
+      "[ \"$COLLS_REPLACEMENT\" = 1 ] && exit 3; exec examples/repair --steps 150 --pause 5";
+  run it(shell(3, script, {"--on-failure", "replace"}));
+  REQUIRE(are_at_work(it, 3, 0));
+  send(it, 1, SIGKILL);
+  CHECK(are_at_work(it, 3, 1));
+  CHECK(it.wait() == 0);
+  CHECK(contains(it.out(), result(3)));
+  CHECK(contains(it.err(), "a replacement for rank 1 starts, 2 of at most 3"));
+}
+
+TEST_CASE("all ranks but one die, and one after the other joins what is left") {
+  run it(repair(4));
+  REQUIRE(are_at_work(it, 4, 0));
+  for (const int rank : {0, 1, 3}) send(it, rank, SIGKILL);
+  CHECK(it.shows("4 is at step", 8));
+  CAPTURE(it.out());
+  CAPTURE(it.err());
+  CHECK(it.wait() == 0);
+  CHECK(contains(it.out(), result(4)));
+  CHECK(contains(it.err(), "starts, 3 of at most 3"));
+}
+
+TEST_CASE("if no rank is left, the job ends") {
+  run it(repair(2, {}, {"--max-restarts", "5"}));
+  REQUIRE(are_at_work(it, 2, 0));
+  for (const int rank : {0, 1}) send(it, rank, SIGKILL);
+  CHECK(it.wait(20) == 128 + SIGKILL);
+  CHECK(it.all_gone(5));
+}
+
+TEST_CASE("ranks that no launcher replaces are told to shrink") {
+  run it({"-n", "3", "--on-failure", "shrink", "examples/repair"});
+  REQUIRE(are_at_work(it, 3, 0));
+  send(it, 2, SIGKILL);
+  CHECK(it.wait() != 0);
+  CHECK(contains(it.out() + it.err(), "no launcher starts replacements"));
+  CHECK(contains(it.out() + it.err(), "call shrink()"));
+}
+
+TEST_CASE("the options of --on-failure replace") {
+  run nodes({"--on-failure", "replace", "--nnodes", "2", "--node-rank", "0", "--master-addr",
+             "127.0.0.1", "-n", "1", "true"});
+  CHECK(nodes.wait() == 2);
+  CHECK(contains(nodes.err(), "--on-failure replace on 2 nodes is not supported"));
+  run environment(shell(1, "echo $COLLS_LAUNCHER. $COLLS_REPLACEMENT.", {"--on-failure", "stop"}),
+                  {.environment = {"COLLS_LAUNCHER=tcp://127.0.0.1:1", "COLLS_REPLACEMENT=1"}});
+  CHECK(environment.wait() == 0);
+  CHECK(environment.out() == "[0] . .\n");
+}
