@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// Trains a network on pictures of digits, and goes on with the ranks that are left when some die:
-// colls-run -n 4 --on-failure shrink elastic_mnist --data DIR
+// Trains a network on pictures of digits, and goes on when ranks die, with replacements of them:
+// colls-run -n 4 --on-failure replace elastic_mnist --data DIR
+// or with those that are left: colls-run -n 4 --on-failure shrink elastic_mnist --data DIR
 
 #include "train_mnist/dataset.hpp"
 #include "train_mnist/evaluation.hpp"
@@ -51,10 +52,11 @@ class step_log {
     if (!file_) throw std::runtime_error(path + ": cannot be written");
   }
 
-  /// This rank is about to take the step `number` as one of `ranks` ranks.
-  void take(std::uint64_t number, int ranks, std::span<const std::size_t> samples) {
+  /// This rank is about to take the step `number` with all ranks of `world`.
+  void take(std::uint64_t number, const colls::world& world, std::span<const std::size_t> samples) {
     apply(number);
-    taken_ = fmt::format("\"step\":{},\"ranks\":{}", number, ranks);
+    taken_ = fmt::format("\"step\":{},\"ranks\":{},\"generation\":{}", number, world.size(),
+                         world.generation());
     number_ = number;
     if (file_.is_open()) {
       file_ << fmt::format("{{\"event\":\"take\",{},\"samples\":[{}]}}", taken_,
@@ -91,12 +93,16 @@ int run(colls::world& world, const settings& all) {
   std::optional<mnist::progress> shown;
   std::uint64_t next = UINT64_MAX;  // the step that `shown` expects
   int ranks = world.size();
+  std::uint32_t generation = world.generation();
   const auto step = [&](auto& model, std::span<const std::size_t> samples) {
-    if (world.size() != ranks && world.rank() == 0) {
+    if (world.generation() != generation && world.rank() == 0) {
+      fmt::print("{} ranks, with replacements\n", world.size());
+    } else if (world.size() != ranks && world.rank() == 0) {
       fmt::print("{} of {} ranks are left\n", world.size(), ranks);
     }
     ranks = world.size();
-    log.take(number(), ranks, samples);
+    generation = world.generation();
+    log.take(number(), world, samples);
     std::vector<std::size_t> chosen;
     for (const std::size_t i : samples) chosen.push_back(data.training[i]);
     const mnist::batch part = mnist::batch_of(data.all, chosen);

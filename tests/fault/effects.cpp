@@ -598,6 +598,72 @@ void restarts() {
   });
 }
 
+void generation() {
+  const value given{"", [](config& cfg) { cfg.generation = 2; }};
+  by_every_way(2, given, [](const std::vector<rank_settings>& ranks) {
+    rank_settings of_an_earlier_generation = ranks[1];
+    of_an_earlier_generation.cfg.generation = 1;
+    check_keeps_out(ranks, of_an_earlier_generation);
+  });
+}
+
+/// Only ranks that know a launcher ask it for replacements. None listens here.
+void launcher() {
+  const auto check = [](const std::vector<rank_settings>& ranks, const char* wanted) {
+    world_of all(ranks, [](colls::world& world, const line& test) -> task<> {
+      const colls::recovery_options opts{.wait = 1ms, .timeout = 500ms};
+      std::string end = "no error";
+      try {
+        auto repairing = world.repair(opts);
+        co_await repairing;
+      } catch (const colls::error& thrown) {
+        end = thrown.what();
+      }
+      test.say(end);
+    });
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      const std::string end = all.hear(r);
+      CAPTURE(end);
+      CHECK(contains(end, "no_replacement"));
+      CHECK(contains(end, wanted));
+    }
+  };
+  for (const bool is_given : {false, true}) {
+    const char* const wanted = is_given ? "the launcher does not answer" : "no launcher starts";
+    const folder place;
+    const std::string nowhere = is_given ? "tcp://127.0.0.1:9" : "";
+    std::vector<rank_settings> by_variables;
+    std::vector<rank_settings> by_fields;
+    const int port = next_port();
+    for (int r = 0; r < 2; ++r) {
+      by_variables.push_back(
+          {{"COLLS_RANK=" + std::to_string(r), "COLLS_WORLD_SIZE=2",
+            "COLLS_STORE=file://" + place.path + "/store", "COLLS_LAUNCHER=" + nowhere}});
+      by_fields.push_back({{}, by_config(r, 2, port)});
+      by_fields.back().cfg.launcher = nowhere;
+    }
+    check(by_variables, wanted);
+    check(by_fields, wanted);
+  }
+}
+
+/// A replacement asks its launcher for its rank. None listens here.
+void replacement() {
+  config cfg = by_config(1, 2, next_port());
+  cfg.replacement = 1;
+  cfg.launcher = "tcp://127.0.0.1:9";
+  cfg.join_timeout = 300ms;
+  world_of all(
+      {{{"COLLS_RANK=1", "COLLS_WORLD_SIZE=2", "COLLS_STORE=tcp://127.0.0.1:7",
+         "COLLS_REPLACEMENT=1", "COLLS_LAUNCHER=tcp://127.0.0.1:9", "COLLS_JOIN_TIMEOUT=300ms"}},
+       {{}, cfg}},
+      meet);
+  for (const std::size_t r : {0u, 1u}) {
+    CHECK(all.end(r).status == 1);
+    CHECK(contains(all.log(r), "did not reach the store at 127.0.0.1:9"));
+  }
+}
+
 void max_restarts() {
   const value given{"COLLS_MAX_RESTARTS=4", [](config& cfg) { cfg.max_restarts = 4; }};
   by_every_way(2, given, [](std::vector<rank_settings> ranks) {
@@ -899,6 +965,9 @@ const row table[] = {
     {"COLLS_JOB config.job", job_name},
     {"COLLS_RESTART_COUNT config.restarts", restarts},
     {"COLLS_MAX_RESTARTS config.max_restarts", max_restarts},
+    {"config.generation", generation},
+    {"COLLS_LAUNCHER config.launcher", launcher},
+    {"COLLS_REPLACEMENT config.replacement", replacement},
     {"COLLS_LOG", log_level},
     {"COLLS_LOG_FILE", log_file},
     {"COLLS_TERMINAL", set_by_colls_run},

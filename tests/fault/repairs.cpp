@@ -186,6 +186,7 @@ TEST_CASE("if no rank is left, the job ends") {
   REQUIRE(are_at_work(it, 2, 0));
   for (const int rank : {0, 1}) send(it, rank, SIGKILL);
   CHECK(it.wait(20) == 128 + SIGKILL);
+  CHECK(contains(it.err(), "no rank is left with which the replacements could go on"));
   CHECK(it.all_gone(5));
 }
 

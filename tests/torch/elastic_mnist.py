@@ -26,10 +26,10 @@ def events(folder, rank):
     return [json.loads(text) for text in path.read_text().splitlines()] if path.exists() else []
 
 
-def train(folder, kills, *arguments):
+def train(folder, kills, *arguments, policy="shrink"):
     """Output of a run in which ranks are killed as soon as they have taken so many steps, and later."""
     job = jobs.start(RANKS, "examples/elastic_mnist", *OPTIONS, "--log", folder / "log", *arguments,
-                     launcher=["--on-failure", "shrink"])
+                     launcher=["--on-failure", policy])
     for rank, steps in kills:
         deadline = time.monotonic() + 120
         while sum(event["event"] == "take" for event in events(folder, rank)) < steps:
@@ -44,26 +44,32 @@ def train(folder, kills, *arguments):
     return out, err
 
 
+def attempt_of(event):
+    """Greater for a later attempt to take the step."""
+    return event["generation"], -event["ranks"]
+
+
 def check_samples(folder, killed):
-    """Each sample counts once in each epoch. A step is identified by its number, and by the number of
-    ranks that took it: those that are left have applied it with one such number."""
+    """Each sample counts once in each epoch. The ranks that are left have applied each step in one
+    attempt. `killed` are the ranks that have no replacement."""
     applied = {}
     for rank in set(range(RANKS)) - killed:
-        own = {event["step"]: event["ranks"] for event in events(folder, rank) if event["event"] == "apply"}
-        for step, ranks in own.items():
-            assert applied.setdefault(step, ranks) == ranks, (step, ranks, applied[step])
+        # A rank that has died may have applied a step alone. Its replacement then takes it again.
+        own = {event["step"]: attempt_of(event) for event in events(folder, rank) if event["event"] == "apply"}
+        for step, attempt in own.items():
+            assert applied.setdefault(step, attempt) == attempt, (step, attempt, applied[step])
     taken = {}
     for rank in range(RANKS):
         for event in events(folder, rank):
             if event["event"] == "take":
-                taken.setdefault((event["step"], event["ranks"]), []).extend(event["samples"])
+                taken.setdefault((event["step"], attempt_of(event)), []).extend(event["samples"])
     steps = -(-TRAINING["limit"] // TRAINING["batch"])
     for epoch in range(TRAINING["epochs"]):
         samples = []
         for step in range(epoch * steps, (epoch + 1) * steps):
             # The ranks that are left may all have got a step from one that died later.
-            fewest = min(ranks for number, ranks in taken if number == step)
-            samples += taken[step, applied.get(step, fewest)]
+            last = max(attempt for number, attempt in taken if number == step)
+            samples += taken[step, applied.get(step, last)]
         assert sorted(samples) == list(range(TRAINING["limit"])), (epoch, len(samples))
 
 
@@ -84,6 +90,22 @@ def killed(folder):
         check_samples(place, {rank for rank, _ in kills})
 
 
+def replaced(folder):
+    """Replacements of killed ranks train on, with the bits of a run in which no rank dies."""
+    alone = folder / "alone"
+    alone.mkdir()
+    whole, _ = train(alone, [])
+    for number, kills in enumerate([[(2, 3), (0, 20)], [(1, 2), (3, 9), (1, 25)]]):
+        place = folder / str(number)
+        place.mkdir()
+        out, err = train(place, kills, policy="replace")
+        line(rf"parameters: the same bits on {RANKS} ranks, hash \w+$", out)
+        assert line(r"hash \w+", out) == line(r"hash \w+", whole)
+        for rank, _ in kills:
+            assert re.search(rf"a replacement for rank {rank} starts", err), err
+        check_samples(place, set())
+
+
 def undisturbed(folder):
     """A run is repeatable, and one that goes on from a checkpoint has the same bits."""
     first, _ = train(folder, [])
@@ -94,4 +116,4 @@ def undisturbed(folder):
     assert line(r"hash \w+", first) == line(r"hash \w+", second)
 
 
-jobs.main([undisturbed, killed])
+jobs.main([undisturbed, killed, replaced])

@@ -257,6 +257,8 @@ class job {
       if (ranks_[i].running && has_place(static_cast<int>(i))) return;
     }
     is_dismissed_ = true;
+    if (!has_success_)
+      print("colls-run: no rank is left with which the replacements could go on: ending them");
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
       if (!ranks_[i].running) continue;
       ranks_[i].is_killed = true;

@@ -267,8 +267,7 @@ inline options parse(const std::vector<std::string>& arguments, std::string& hel
          "How long the others may run after a rank has failed (default 5)");
   option("--on-failure", policy, "POLICY", "stop (default), shrink, restart or replace: see below");
   option("--max-restarts", restarts, "N",
-         "How often all may start again, or how many may be replaced (default 0; 3 with restart "
-         "and replace)");
+         "How often all may start again, or ranks may be replaced (default 3)");
   app.add_flag("--keep-going", keep_going, "The same as --on-failure shrink");
   app.add_flag("--no-prefix", no_prefix, "Print lines without [rank] before them");
   bool ignored = false;

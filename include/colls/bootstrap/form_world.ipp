@@ -524,8 +524,9 @@ COLLS_ONCE task<world_info> form_world(engine& driver, config opts, const char* 
     log_notice("start %d of %d: job %s", cfg.restarts + 1, cfg.max_restarts + 1,
                detail::restarted_job(cfg.job.str(), cfg.restarts).c_str());
   }
-  return cfg.replacement > 0 ? detail::form_world_as_replacement(driver, cfg, transport)
-                             : detail::form_world_at_address(driver, cfg, transport);
+  auto forming = cfg.replacement > 0 ? detail::form_world_as_replacement(driver, cfg, transport)
+                                     : detail::form_world_at_address(driver, cfg, transport);
+  co_return co_await forming;
 }
 
 }  // namespace colls
