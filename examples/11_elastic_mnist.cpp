@@ -12,6 +12,7 @@
 #include <colls/run.hpp>
 #include <colls/torch_elastic.hpp>
 
+#include <chrono>
 #include <fstream>
 
 namespace {
@@ -43,7 +44,8 @@ settings parse(int argc, char** argv) {
   return result;
 }
 
-/// Writes a line for each step that this rank takes, and one for each that it has applied.
+/// Writes a line for each step that this rank takes, and one for each that it has applied. The time is
+/// that of a clock that the processes of a host share.
 class step_log {
  public:
   explicit step_log(const std::string& path) {
@@ -59,19 +61,27 @@ class step_log {
                          world.generation());
     number_ = number;
     if (file_.is_open()) {
-      file_ << fmt::format("{{\"event\":\"take\",{},\"samples\":[{}]}}", taken_,
-                           fmt::join(samples, ","))
+      file_ << fmt::format("{{\"event\":\"take\",\"time\":{:.4f},{},\"samples\":[{}]}}", now(),
+                           taken_, fmt::join(samples, ","))
             << std::endl;
     }
   }
   /// The next step is `next`, so this rank has applied the last one that it took if that was another.
   void apply(std::uint64_t next) {
     if (taken_.empty() || next == number_) return;
-    if (file_.is_open()) file_ << fmt::format("{{\"event\":\"apply\",{}}}", taken_) << std::endl;
+    if (file_.is_open()) {
+      file_ << fmt::format("{{\"event\":\"apply\",\"time\":{:.4f},{}}}", now(), taken_)
+            << std::endl;
+    }
     taken_.clear();
   }
 
  private:
+  static double now() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  }
+
   std::ofstream file_;
   std::string taken_;
   std::uint64_t number_ = 0;

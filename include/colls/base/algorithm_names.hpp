@@ -112,7 +112,7 @@ constexpr const char* name(collective coll) {
       "none",       "barrier", "broadcast", "all_reduce", "reduce",    "reduce_scatter",
       "all_gather", "gather",  "scatter",   "all_to_all", "scan",      "exscan",
       "split",      "send",    "recv",      "measure",    "send_recv", "group",
-      "dup",        "attach",  "probe",     "agree",      "shrink",  "repair"};
+      "dup",        "attach",  "probe",     "agree",      "shrink",    "repair"};
   const auto index = static_cast<std::size_t>(coll);
   return index < sizeof names / sizeof *names ? names[index] : "unknown collective";
 }

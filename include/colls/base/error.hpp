@@ -145,9 +145,10 @@ constexpr errc_text text_of(errc code) {
     case errc::excluded:
       return {"excluded", "the other ranks could not reach this one and go on without it"};
     case errc::no_replacement:
-      return {"no_replacement",
-              "call shrink() to go on with the ranks that are left, or start the job with colls-run "
-              "--on-failure replace"};
+      return {
+          "no_replacement",
+          "call shrink() to go on with the ranks that are left, or start the job with colls-run "
+          "--on-failure replace"};
     case errc::stale_generation:
       return {"stale_generation",
               "the other ranks have replaced lost ranks and go on without this process"};

@@ -430,7 +430,8 @@ inline void simulated_transport::handle_control(const control_message& msg) {
       matcher_.compare(msg.source, msg.key.communicator, msg.key.sequence, msg.print);
       break;
     case control_message::kind::revoke:
-      if (msg.reason.code == errc::peer_failed && msg.reason.proved) {
+      if (msg.reason.code == errc::peer_failed && msg.reason.proved &&
+          msg.reason.culprit != rank()) {
         matcher_.peer_died(msg.reason.culprit, msg.reason, reporter);
       }
       matcher_.revoke(msg.key.communicator, reported_failure(msg.reason), reporter);
