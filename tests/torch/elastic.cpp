@@ -1,5 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
+#include <colls/run.hpp>
 #include <colls/torch_elastic.hpp>
 
 #include "../support/tcp_threads.hpp"
@@ -7,7 +8,10 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <csignal>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <mutex>
 #include <set>
@@ -214,6 +218,65 @@ TEST_CASE("elastic training goes on from its checkpoint") {
   CHECK(second.bits == whole.bits);
   CHECK(second.counts == whole.counts);
   files::remove_all(folder);
+}
+
+// The process of a rank for elastic_deaths.py. In each generation below ELASTIC_DEATHS one rank dies: each
+// rank at each moment once, if there are 20 generations and 4 ranks. At the end rank 0 writes the bits of
+// the parameters to the file ELASTIC_RESULT.
+TEST_CASE("a rank of elastic_deaths.py" * doctest::skip()) {
+  constexpr int moments = 5;
+  const auto number = [](const char* name) {
+    const char* const text = std::getenv(name);
+    return text != nullptr ? std::atoi(text) : 0;
+  };
+  const auto deaths = static_cast<std::uint32_t>(number("ELASTIC_DEATHS"));
+  const int status = colls::run([&](colls::world& world) {
+    torch::manual_seed(5);
+    const counting_net mine;
+    const inputs all;
+    torch::optim::Adam optimizer(mine->parameters(), 1e-2);
+    colls::ddp::batch_sampler sampler({.samples = all_samples, .batch = batch, .seed = 3});
+    // The generation of this rank, and how many steps it has taken in it.
+    std::uint32_t generation = world.generation();
+    int taken = 0;
+    int saves = 0;  // since the last step
+    const auto die_at = [&](int moment, int step) {
+      const auto now = world.generation();
+      const bool is_victim = now < deaths && static_cast<int>(now % 4) == world.rank() &&
+                             static_cast<int>(now % moments) == moment;
+      if (is_victim && now == generation && taken >= step) std::raise(SIGKILL);
+    };
+    mine->fc2->bias.register_hook([&](const torch::Tensor&) { die_at(1, 2); });
+    mine->fc1->weight.register_hook([&](const torch::Tensor&) { die_at(2, 2); });
+    std::uint64_t count = 0;
+    colls::ddp::elastic_options opts;
+    opts.training.bucket_bytes = opts.training.first_bucket_bytes = 1;
+    opts.checkpoint = std::getenv("ELASTIC_CHECKPOINT");
+    opts.save = [&] {
+      // At the beginning of an epoch the checkpoint comes first.
+      if (sampler.state().step == 0 && ++saves == 1) die_at(4, 1);
+      return std::to_string(count);
+    };
+    opts.load = [&](std::string_view own) { count = std::stoull(std::string(own)); };
+    colls::ddp::elastic training(world, mine, optimizer, sampler, opts);
+    training.run(25, [&](auto& model, std::span<const std::size_t> chosen) {
+      if (std::exchange(generation, world.generation()) != world.generation()) taken = 0;
+      ++taken;
+      ++count;
+      saves = 0;
+      die_at(0, 2);
+      const torch::Tensor which =
+          torch::tensor(std::vector<std::int64_t>(chosen.begin(), chosen.end()));
+      torch::nll_loss(model(all.values.index({which})), all.labels.index({which})).backward();
+      die_at(3, 2);
+    });
+    if (count != 25 * steps || mine->passes.item<float>() != 25 * steps) return 5;
+    if (world.rank() == 0) {
+      std::ofstream(std::getenv("ELASTIC_RESULT"), std::ios::binary) << bits_of(*mine);
+    }
+    return 0;
+  });
+  CHECK(status == 0);
 }
 
 TEST_CASE("elastic training refuses samplers that differ, and half of save and load") {
