@@ -264,7 +264,9 @@ class guard {
       const auto index = static_cast<std::size_t>(command.rank);
       if (index >= children_.size()) return;
       const pid_t pid = children_[index].pid;
-      if (command.type == message::kind::kill && pid > 0) (void)::kill(-pid, SIGKILL);
+      if (command.type == message::kind::kill && pid > 0) {
+        (void)::kill(-pid, SIGKILL);  // the group may be gone
+      }
       if (command.type == message::kind::replace && pid == 0) replace(index, command.value);
     } else if (command.type == message::kind::signal_all) {
       killing_ |= command.value == SIGKILL;
