@@ -182,7 +182,13 @@ job_result run_ranks(const options& o, const world& shared, const listeners& soc
     replacing->on_next_world = open_channel;
     replacing->is_running = [&](int local) { return running.is_running(local); };
     replacing->on_kill = [&](int local) { running.kill(local); };
-    replacing->on_waiting = [&](int count) { channels.back()->announce_waiting(count); };
+    replacing->on_waiting = [&](int count) {
+      for (const auto& each : channels) each->announce_waiting(count);
+      running.replacement_waits();
+    };
+    replacing->on_request = [&](int number) {
+      std::erase_if(channels, [=](const auto& each) { return each->world_number() < number; });
+    };
     running.on_replacement = [&](int local, int number) { replacing->started(local, number); };
     running.on_end = [&](int local, bool is_replaced) { replacing->ended(local, is_replaced); };
     running.has_place = [&](int local) { return replacing->has_place(local); };

@@ -69,29 +69,75 @@ task<std::shared_ptr<Transport>> make_transport(std::shared_ptr<engine> driver,
   throw error(reason);
 }
 
+/// What a process has when it has joined a world.
 template <class Transport>
-task<communicator<Transport>> join_body(std::shared_ptr<engine> driver, config cfg) {
-  auto forming = form_world(*driver, std::move(cfg), transport_name<Transport>());
-  auto info = std::make_shared<world_info>(co_await forming);
+struct joined_world {
+  std::shared_ptr<world_info> info;
+  std::shared_ptr<Transport> net;
+  std::string admission;  // what the other ranks tell a replacement
+};
+
+template <class Transport>
+task<joined_world<Transport>> join_once(std::shared_ptr<engine> driver, config cfg, int attempt) {
+  auto forming = form_world(*driver, std::move(cfg), transport_name<Transport>(), attempt);
+  joined_world<Transport> result;
+  result.info = std::make_shared<world_info>(co_await forming);
   // A waiting rank that spins may take the core from a rank that has work to do. A waiting rank
   // that sleeps must be woken by its peers, which delays all ranks. Therefore, if ranks share
   // cores, a waiting rank yields for some time before it sleeps. If every rank has a core of its
   // own, a waiting rank spins before it yields.
-  if (info->is_oversubscribed()) {
+  if (result.info->is_oversubscribed()) {
     driver->spin(0, 10 * milliseconds);
   } else {
     driver->spin(5000, milliseconds / 5);
   }
-  auto making = make_transport<Transport>(std::move(driver), info);
-  auto net = co_await making;
-  auto impl =
-      std::make_unique<core<Transport>>(std::move(net), 0, info->rank, info->size, nullptr, true);
-  impl->state().inactivity = info->cfg.timeout.count();
-  impl->set_local_rank(info->local_rank);
-  if (info->cfg.replacement == 0) co_return communicator<Transport>(std::move(impl));
-  auto admitting = await_admission(*info);
-  const std::string state = co_await admitting;
-  admission::parse(state, info->size).apply_to(*impl);
+  auto making = make_transport<Transport>(std::move(driver), result.info);
+  result.net = co_await making;
+  if (result.info->cfg.replacement > 0) {
+    auto admitting = await_admission(*result.info);
+    result.admission = co_await admitting;
+  }
+  co_return std::move(result);  // nvcc does not move a local variable implicitly
+}
+
+/// Returns whether a replacement that could not join with this error waits for its next place. It does
+/// so if another rank may have failed, because the others then repair the world once more.
+inline bool waits_again(errc code) {
+  return code == errc::peer_failed || code == errc::join_failed || code == errc::join_timeout ||
+         code == errc::timeout || code == errc::closed || code == errc::revoked ||
+         code == errc::unreachable;
+}
+
+/// Joins a world as a replacement, in the first of its places whose world forms.
+template <class Transport>
+task<joined_world<Transport>> join_as_replacement(std::shared_ptr<engine> driver, config cfg) {
+  for (int attempt = 1;; ++attempt) {
+    auto joining = join_once<Transport>(driver, cfg, attempt);
+    failure problem;
+    try {
+      co_return co_await joining;
+    } catch (const error& thrown) {
+      problem = thrown.record();
+    }
+    // The launcher itself is not there.
+    const bool is_final = problem.code == errc::unreachable && attempt == 1;
+    if (is_final || !waits_again(problem.code) || attempt == max_places) throw error(problem);
+    log_info("replacement %d has lost its place: %s", cfg.replacement, problem.detail);
+  }
+}
+
+template <class Transport>
+task<communicator<Transport>> join_body(std::shared_ptr<engine> driver, config opts) {
+  const config cfg = complete_from_environment(opts);
+  auto joining = cfg.replacement > 0 ? join_as_replacement<Transport>(driver, cfg)
+                                     : join_once<Transport>(driver, cfg, 1);
+  joined_world<Transport> joined = co_await joining;
+  const world_info& info = *joined.info;
+  auto impl = std::make_unique<core<Transport>>(joined.net, 0, info.rank, info.size, nullptr, true);
+  impl->state().inactivity = info.cfg.timeout.count();
+  impl->set_local_rank(info.local_rank);
+  if (info.cfg.replacement == 0) co_return communicator<Transport>(std::move(impl));
+  admission::parse(joined.admission, info.size).apply_to(*impl);
   communicator<Transport> world(std::move(impl));
   auto meeting = world.barrier();
   try {

@@ -11,11 +11,10 @@ namespace {
 constexpr int steps = 150;
 
 /// The program of examples/12_repair.cpp on `ranks` ranks.
-strings repair(int ranks, strings options = {}, strings launcher = {}) {
+strings repair(int ranks, strings launcher = {}) {
   strings all = {"-n", std::to_string(ranks), "--on-failure", "replace"};
   all.insert(all.end(), launcher.begin(), launcher.end());
   all.insert(all.end(), {"examples/repair", "--steps", std::to_string(steps), "--pause", "5"});
-  all.insert(all.end(), options.begin(), options.end());
   return all;
 }
 
@@ -91,7 +90,7 @@ TEST_CASE("a rank that is killed is replaced, and each step is done once") {
 }
 
 TEST_CASE("rank after rank is replaced, replacements and several at once too") {
-  run it(repair(4, {}, {"--max-restarts", "6"}));
+  run it(repair(4, {"--max-restarts", "6"}));
   int generation = 0;
   for (const std::vector<int>& lost : {std::vector{1}, {1}, {0, 3}, {2}}) {
     REQUIRE(are_at_work(it, 4, generation));
@@ -109,7 +108,7 @@ TEST_CASE("rank after rank is replaced, replacements and several at once too") {
 }
 
 TEST_CASE("when the replacements are used up, the next failure is the end") {
-  run it(repair(2, {}, {"--max-restarts", "1", "--grace", "1"}));
+  run it(repair(2, {"--max-restarts", "1", "--grace", "1"}));
   REQUIRE(are_at_work(it, 2, 0));
   send(it, 0, SIGKILL);
   REQUIRE(are_at_work(it, 2, 1));
@@ -157,6 +156,60 @@ TEST_CASE("with fewer ranks the job goes on, and takes in a replacement that com
   CHECK(it.left().empty());
 }
 
+TEST_CASE("fewer replacements than lost ranks: the ranks are numbered without gaps") {
+  const std::string script =
+      "[ \"$COLLS_REPLACEMENT\" = 2 ] && exec sleep 1000;"
+      "exec examples/repair --steps 150 --pause 5 --at-least 3 --wait 0.7";
+  run it(shell(4, script, {"--on-failure", "replace"}));
+  REQUIRE(are_at_work(it, 4, 0));
+  for (const int rank : {0, 2}) send(it, rank, SIGKILL);
+  CHECK(are_at_work(it, 3, 1));
+  CHECK(it.wait() == 0);
+  CAPTURE(it.out());
+  CAPTURE(it.err());
+  for (const char* rank : {"0", "1", "2"})
+    CHECK(contains(it.out(), std::string("rank ") + rank + " of 3 is at step"));
+  CHECK(contains(it.out(), "steps on 3 ranks is"));
+  CHECK(it.left().empty());
+}
+
+TEST_CASE("a rank that is alone learns that a replacement waits") {
+  run it(repair_late(2, "--steps 700 --at-least 1 --wait 0.2"));
+  REQUIRE(are_at_work(it, 2, 0));
+  send(it, 0, SIGKILL);
+  CHECK(it.shows("rank 0 of 1 is at step"));
+  CHECK(are_at_work(it, 2, 1));
+  CHECK(it.wait() == 0);
+}
+
+TEST_CASE("ranks that pass different options are told so at once") {
+  run it(shell(3, "exec examples/repair --at-least $((COLLS_RANK + 1)) --wait 60",
+               {"--on-failure", "replace", "--grace", "1"}));
+  REQUIRE(are_at_work(it, 3, 0));
+  send(it, 1, SIGKILL);
+  CHECK(it.wait(15) != 0);
+  CHECK(count(it.out() + it.err(), "the ranks passed different options") >= 2);
+  CHECK(it.all_gone(5));
+}
+
+TEST_CASE("ten repairs later colls-run has no more descriptors than after two") {
+  run it(shell(3, "exec examples/repair --steps 600 --pause 5",
+               {"--on-failure", "replace", "--max-restarts", "10"}));
+  const auto descriptors = [&] {
+    const std::filesystem::directory_iterator all("/proc/" + std::to_string(it.pid()) + "/fd");
+    return std::distance(begin(all), end(all));
+  };
+  long after_two = 0;
+  for (int generation = 0; generation < 10; ++generation) {
+    REQUIRE(are_at_work(it, 3, generation));
+    if (generation == 2) after_two = descriptors();
+    send(it, generation % 3, SIGKILL);
+  }
+  REQUIRE(are_at_work(it, 3, 10));
+  CHECK(descriptors() < after_two + 5);
+  CHECK(it.wait() == 0);
+}
+
 TEST_CASE("a replacement that fails before it joins is replaced, too") {
   const std::string script =
       "[ \"$COLLS_REPLACEMENT\" = 1 ] && exit 3; exec examples/repair --steps 150 --pause 5";
@@ -182,7 +235,7 @@ TEST_CASE("all ranks but one die, and one after the other joins what is left") {
 }
 
 TEST_CASE("if no rank is left, the job ends") {
-  run it(repair(2, {}, {"--max-restarts", "5"}));
+  run it(repair(2, {"--max-restarts", "5"}));
   REQUIRE(are_at_work(it, 2, 0));
   for (const int rank : {0, 1}) send(it, rank, SIGKILL);
   CHECK(it.wait(20) == 128 + SIGKILL);

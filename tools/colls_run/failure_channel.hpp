@@ -72,8 +72,11 @@ class failure_channel final : colls::failure_listener {
 
   /// Tells the ranks how many replacements wait for a place.
   void announce_waiting(int count) {
+    waiting_ = count;
     if (store_) tasks_.start(set_waiting(count, ++waiting_announcements_));
   }
+  /// Returns the number of the world, see `colls::next_world`.
+  int world_number() const { return world_.number; }
 
   /// Returns the rank for which failed rank `rank` may have waited in the store: one that ended
   /// with exit code 0 before any connection showed that the processes are ranks of colls.
@@ -159,6 +162,7 @@ class failure_channel final : colls::failure_listener {
     store_->listen_for_failures(this);
     colls::log_debug("this launcher receives failures from the store of node 0");
     report();
+    if (waiting_ > 0) announce_waiting(waiting_);
     if (!server_) {
       co_await wait_for_end();
     } else if (options_.nodes > 1) {
@@ -282,6 +286,7 @@ class failure_channel final : colls::failure_listener {
   std::vector<colls::failure> unreported_;
   std::vector<int> ended_;   // with exit code 0, not reported yet
   std::vector<int> absent_;  // node 0: ended with exit code 0, perhaps before they joined
+  int waiting_ = 0;          // replacements
   int waiting_announcements_ = 0;
   bool checking_absent_ = false;  // `announce_absent` runs
   bool reporting_ = false;

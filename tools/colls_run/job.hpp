@@ -86,6 +86,8 @@ class job {
   /// Returns whether a process is a rank of a world, and not a replacement that waits for its place.
   std::function<bool(int local)> has_place;
 
+  /// A replacement waits for its place now.
+  void replacement_waits() { dismiss_waiting(); }
   bool is_running(int local) const { return ranks_[static_cast<std::size_t>(local)].running; }
   /// Kills a process that the other ranks go on without.
   void kill(int local) {
@@ -227,7 +229,10 @@ class job {
     const failed_child end{local, status, clock::now()};
     if (it.is_killed) {
       if (on_failure) on_failure(options_.first_rank() + local, describe_exit(status));
-      if (!is_dismissed_ && replaces()) start_replacement(local);
+      if (!is_dismissed_ && replaces()) {
+        replace(local);
+        begin_ending();
+      }
       return check_left();
     }
     has_late_failure_ |= status != 0 && has_success_;

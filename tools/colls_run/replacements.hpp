@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,9 +37,9 @@ class replacements {
     const int copy = ::fcntl(listener.descriptor(), F_DUPFD_CLOEXEC, 3);
     const std::error_code ec = copy < 0 ? colls::detail::last_error() : server_.adopt(copy);
     if (ec) throw start_error(fmt::format("cannot serve the replacements: {}", ec.message()));
-    std::vector<int> all;
-    for (int local = 0; local < opts.local_size; ++local) all.push_back(local);
-    tasks_.start(connect(listener.local(), std::move(all)));
+    world members_listed = first;
+    for (int local = 0; local < opts.local_size; ++local) members_listed.members.push_back(local);
+    tasks_.start(connect(listener.local(), std::move(members_listed)));
   }
 
   /// Called with each next world. `members` are the processes of its ranks.
@@ -47,6 +48,9 @@ class replacements {
   std::function<bool(int local)> is_running;
   /// Called when a process must end, because the other ranks go on without it.
   std::function<void(int local)> on_kill;
+  /// Called when the ranks of the world with this number, which is another one than before, have asked
+  /// for the next.
+  std::function<void(int number)> on_request;
   /// Called when the number of replacements that wait for a place has changed.
   std::function<void(int count)> on_waiting;
 
@@ -58,6 +62,7 @@ class replacements {
   /// The process has ended. If it `may_come_back`, a replacement follows.
   void ended(int local, bool may_come_back) {
     const bool has_waited = at(local).is == process::state::waiting;
+    end_wait(local);
     at(local).is = may_come_back ? process::state::starting : process::state::gone;
     if (has_waited) on_waiting(count(process::state::waiting));
   }
@@ -77,6 +82,9 @@ class replacements {
     int attempt = 0;      // how often it has waited for a place
   };
 
+  // The value of keys that are set only to end the tasks that wait for them.
+  static constexpr const char* over = "over";
+
   process& at(int local) { return processes_[static_cast<std::size_t>(local)]; }
   const process& at(int local) const { return processes_[static_cast<std::size_t>(local)]; }
 
@@ -84,7 +92,7 @@ class replacements {
     return colls::detail::make_launcher_hello(first_.started_job(), first_.checksum);
   }
 
-  colls::task<> connect(colls::endpoint address, std::vector<int> members) {
+  colls::task<> connect(colls::endpoint address, world asking) {
     try {
       colls::secret key(first_.secret);
       store_ = co_await colls::detail::dial_store_once(engine_, address, make_hello(), key,
@@ -97,40 +105,49 @@ class replacements {
       const int number = at(local).replacement;
       if (number > 0) tasks_.start(await_arrival(local, number, 1));
     }
-    tasks_.start(answer_requests(0, std::move(members)));
+    tasks_.start(answer_requests(std::move(asking)));
   }
 
+  // Ends the task that waits until the replacement `local`, which has ended, comes.
+  void end_wait(int local) {
+    const process& it = at(local);
+    const int attempt = it.is == process::state::member ? it.attempt + 1 : it.attempt;
+    if (store_ && it.replacement > 0)
+      tasks_.start(set(colls::detail::arrival_key(it.replacement, attempt), over));
+  }
   colls::task<> await_arrival(int local, int number, int attempt) {
+    std::string value;
     try {
-      co_await store_->get(colls::detail::arrival_key(number, attempt), colls::never - 1);
+      value = co_await store_->get(colls::detail::arrival_key(number, attempt), colls::never - 1);
     } catch (const colls::error& lost) {
       colls::log_debug("the launcher's store: %s", lost.what());
       co_return;
     }
     process& it = at(local);
-    if (it.replacement != number) co_return;
+    if (it.replacement != number || value == over) co_return;
     it.is = process::state::waiting;
     it.attempt = attempt;
     on_waiting(count(process::state::waiting));
   }
 
-  // Answers the requests of the ranks of one generation, whose processes are `members`.
-  colls::task<> answer_requests(int generation, std::vector<int> members) {
+  // Answers the requests of the ranks of the world `asking`.
+  colls::task<> answer_requests(world asking) {
     std::optional<std::vector<int>> left;  // of the last request
     try {
-      for (int number = 1;; ++number) {
-        const std::string text =
-            co_await store_->get(colls::detail::repair_key(generation, number), colls::never - 1);
+      for (int number = 1; asking.number >= confirmed_; ++number) {
+        awaited_[asking.number] = number;
+        const std::string text = co_await store_->get(
+            colls::detail::repair_key(asking.number, number), colls::never - 1);
         const auto request = colls::repair_request::parse(text);
         std::string answer;
-        if (const char* const problem = find_problem(request, generation, members, left)) {
+        if (const char* const problem = find_problem(request, asking, left)) {
           answer = std::string(colls::detail::refused_prefix) + problem;
         } else {
           left = request->left;
-          auto answering = make_answer(*request, generation, members);
+          auto answering = make_answer(*request, asking);
           answer = co_await answering;
         }
-        co_await store_->set(colls::detail::repair_answer_key(generation, number), answer);
+        co_await store_->set(colls::detail::repair_answer_key(asking.number, number), answer);
       }
     } catch (const colls::error& lost) {
       colls::log_debug("the launcher's store: %s", lost.what());
@@ -138,39 +155,54 @@ class replacements {
   }
 
   // Returns why the launcher refuses a request, or null.
-  const char* find_problem(const std::optional<colls::repair_request>& request, int generation,
-                           const std::vector<int>& members,
+  const char* find_problem(const std::optional<colls::repair_request>& request, const world& asking,
                            const std::optional<std::vector<int>>& left) {
-    if (!request || request->left.back() >= static_cast<int>(members.size()))
+    if (asking.number < confirmed_) return "other ranks have repaired the world";
+    if (!request || request->left.back() >= static_cast<int>(asking.members.size()))
       return "the launcher does not understand the request";
     if (request->at_least > options_.local_size)
       return "at_least is more than the number of ranks at the start";
-    if (generation < confirmed_) return "other ranks have repaired the world";
-    confirmed_ = generation;
+    confirm(asking.number);
     // Ranks that were left out earlier, for example in another part of a network, may not come back.
     const bool is_part = !left || std::includes(left->begin(), left->end(), request->left.begin(),
                                                 request->left.end());
     return is_part ? nullptr : "other ranks have repaired the world";
   }
 
-  colls::task<std::string> make_answer(const colls::repair_request& request, int generation,
-                                       const std::vector<int>& members) {
+  // Ranks of the world with this number have asked for the next, so there is no earlier world any more.
+  void confirm(int number) {
+    if (number == confirmed_) return;
+    confirmed_ = number;
+    on_request(number);
+    // The tasks that wait for requests of these worlds end.
+    for (; !awaited_.empty() && awaited_.begin()->first < number;
+         awaited_.erase(awaited_.begin())) {
+      const auto [world, request] = *awaited_.begin();
+      tasks_.start(set(colls::detail::repair_key(world, request), over));
+    }
+  }
+
+  colls::task<std::string> make_answer(const colls::repair_request& request, const world& asking) {
     std::vector<int> left;
-    for (const int rank : request.left) left.push_back(members[static_cast<std::size_t>(rank)]);
+    for (const int rank : request.left)
+      left.push_back(asking.members[static_cast<std::size_t>(rank)]);
     const colls::time_point began = engine_.now();
     const colls::time_point deadline =
         colls::time_span::from_nanoseconds(request.wait).after(began);
     bool has_killed = false;
-    while (is_awaited(left) && engine_.now() < deadline) {
+    while (all_live(left) && is_awaited(left) && engine_.now() < deadline) {
       co_await engine_.sleep_until(engine_.now() + 2 * colls::milliseconds);
       // The ranks that are left may know of the end of a process before this launcher does.
-      const bool is_time = engine_.now() >= began + 200 * colls::milliseconds;
+      const auto others = static_cast<std::size_t>(count_others(left));
+      const colls::time_point elapsed = engine_.now() - began;
+      if (others >= left.size() && elapsed >= 2 * colls::seconds) {
+        co_return fmt::format("{}most of the ranks that live are not among those that are left",
+                              colls::detail::refused_prefix);
+      }
+      const bool is_time = others < left.size() && elapsed >= 200 * colls::milliseconds;
       if (is_time && !std::exchange(has_killed, true)) kill_all_but(left);
     }
-    const bool all_live = std::all_of(left.begin(), left.end(), [this](int local) {
-      return has_place(local) && is_running(local);
-    });
-    if (!all_live) co_return std::string(colls::detail::lost_answer);
+    if (!all_live(left)) co_return std::string(colls::detail::lost_answer);
     const int waiting = count(process::state::waiting);
     const int total = static_cast<int>(left.size()) + waiting;
     const int needed = request.at_least > 0 ? request.at_least : options_.local_size;
@@ -179,9 +211,29 @@ class replacements {
                             colls::detail::refused_prefix, total, waiting, needed);
     }
     if (waiting == 0) co_return std::string(colls::detail::unchanged_answer);
-    co_return make_next_world(left, generation, members);
+    std::string answer;
+    try {
+      answer = make_next_world(left, asking);
+    } catch (const std::exception& failed) {
+      answer = fmt::format("{}the launcher cannot serve the next world: {}",
+                           colls::detail::refused_prefix, failed.what());
+    }
+    co_return answer;
   }
 
+  bool all_live(const std::vector<int>& left) const {
+    return std::all_of(left.begin(), left.end(),
+                       [this](int local) { return has_place(local) && is_running(local); });
+  }
+  // Returns the number of processes that run, have a place, and are not left.
+  int count_others(const std::vector<int>& left) const {
+    int others = 0;
+    for (int local = 0; local < options_.local_size; ++local) {
+      const bool is_left = std::find(left.begin(), left.end(), local) != left.end();
+      others += !is_left && has_place(local) && is_running(local) ? 1 : 0;
+    }
+    return others;
+  }
   int count(process::state wanted) const {
     return static_cast<int>(std::count_if(processes_.begin(), processes_.end(),
                                           [=](const process& each) { return each.is == wanted; }));
@@ -203,41 +255,41 @@ class replacements {
     return false;
   }
 
-  std::string make_next_world(const std::vector<int>& left, int generation,
-                              const std::vector<int>& members) {
+  std::string make_next_world(const std::vector<int>& left, const world& asking) {
     colls::next_world next;
-    world shared = first_;
-    shared.generation = next.generation = generation + 1;
-    shared.members.clear();
+    world made = first_;
+    made.number = next.number = ++worlds_;
+    made.generation = next.generation = asking.generation + 1;
+    made.members.clear();
     for (int local = 0; local < options_.local_size; ++local) {
       const bool is_left = std::find(left.begin(), left.end(), local) != left.end();
       if (!is_left && at(local).is != process::state::waiting) continue;
-      const auto previous = std::find(members.begin(), members.end(), local);
-      shared.members.push_back(local);
-      next.previous_ranks.push_back(is_left ? static_cast<int>(previous - members.begin()) : -1);
+      made.members.push_back(local);
+      next.previous_ranks.push_back(is_left ? asking.rank_of(local) : -1);
     }
     const colls::endpoint launcher = server_.local();
     const colls::listener listener = listen_at(options_, launcher.address().to_string(), 0);
     const colls::endpoint store = listener.local();
-    shared.store = next.store =
+    made.store = next.store =
         "tcp://" + colls::detail::host_and_port(store.address().to_string(), store.port());
-    on_next_world(shared, listener);
+    on_next_world(made, listener);
     const std::string text = next.text();
-    for (std::size_t rank = 0; rank < shared.members.size(); ++rank) {
-      process& each = at(shared.members[rank]);
+    for (std::size_t rank = 0; rank < made.members.size(); ++rank) {
+      const int local = made.members[rank];
+      process& each = at(local);
       if (each.is != process::state::waiting) continue;
       each.is = process::state::member;
-      const int local = shared.members[rank];
-      tasks_.start(give_place(each.replacement, each.attempt, fmt::format("{} {}", rank, text)));
+      tasks_.start(set(colls::detail::place_key(each.replacement, each.attempt),
+                       fmt::format("{} {}", rank, text)));
       tasks_.start(await_arrival(local, each.replacement, each.attempt + 1));
     }
-    tasks_.start(answer_requests(next.generation, std::move(shared.members)));
+    tasks_.start(answer_requests(std::move(made)));
     return text;
   }
 
-  colls::task<> give_place(int number, int attempt, std::string place) {
+  colls::task<> set(std::string key, std::string value) {
     try {
-      co_await store_->set(colls::detail::place_key(number, attempt), place);
+      co_await store_->set(key, value);
     } catch (const colls::error& lost) {
       colls::log_debug("the launcher's store: %s", lost.what());
     }
@@ -247,7 +299,9 @@ class replacements {
   const options& options_;
   const world& first_;
   std::vector<process> processes_;  // by local rank
-  int confirmed_ = 0;               // the last generation of which ranks have asked for the next
+  int worlds_ = 0;                  // that have been made after the first
+  int confirmed_ = 0;           // the number of the last world whose ranks have asked for the next
+  std::map<int, int> awaited_;  // by world: the number of the request that is awaited
   colls::store_server server_;
   std::shared_ptr<colls::tcp_store> store_;
   colls::task_group tasks_;  // last: its tasks use all of the above

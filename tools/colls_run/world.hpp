@@ -80,6 +80,7 @@ struct world {
   bool checksum = false;
   int restarts = 0;      // how often the ranks have been started again
   std::string launcher;  // where ranks that are left ask for replacements, or empty
+  int number = 0;        // of this world, see `colls::next_world`
   int generation = 0;    // how often replacements have come into the world
   /// For each rank the process that it is: the rank that it, or the process that it has replaced, had
   /// at the start. Empty if all ranks are those of the start.

@@ -82,9 +82,6 @@ COLLS_ONCE void validate(const config& cfg) {
   }
 }
 
-/// Returns `opts` unchanged if its address is not `env://`. Otherwise returns the config that the
-/// launcher's environment variables describe. In this config, the members that the program has set
-/// in `opts` replace the launcher's values.
 COLLS_ONCE config complete_from_environment(const config& opts) {
   if (opts.address != "env://") return opts;
   const config defaults;
@@ -159,6 +156,14 @@ COLLS_ONCE task<std::vector<std::string>> pass_texts_by_store(std::shared_ptr<tc
   co_return all;
 }
 
+/// Waits until the other ranks admit the replacement that this process is, and returns what they tell
+/// it. Throws if a rank fails meanwhile.
+COLLS_ONCE task<std::string> read_admission(std::shared_ptr<tcp_store> client,
+                                            time_point deadline) {
+  const failure_watch guard(*client);
+  co_return co_await client->get("colls/admitted", deadline);
+}
+
 class world_bootstrap {
  public:
   world_bootstrap(engine& driver, const config& cfg, const char* transport)
@@ -229,6 +234,9 @@ class world_bootstrap {
     info_.pass_texts = [client = store_, rank = cfg().rank, size = cfg().size, deadline = deadline_,
                         count = std::make_shared<int>(0)](std::string own) {
       return pass_texts_by_store(client, rank, size, (*count)++, std::move(own), deadline);
+    };
+    info_.read_admission = [client = store_, deadline = deadline_] {
+      return read_admission(client, deadline);
     };
     assign_local_rank();
     co_return std::move(info_);
@@ -490,31 +498,10 @@ inline task<world_info> form_world_at_address(engine& driver, config cfg, const 
   }
 }
 
-/// Forms a world in which this process replaces a lost rank. If another rank fails meanwhile, the
-/// others repair the world once more, and this process waits for its next place.
-inline task<world_info> form_world_as_replacement(engine& driver, config cfg,
-                                                  const char* transport) {
-  for (int attempt = 1;; ++attempt) {
-    auto placing = take_place(driver, cfg, attempt);
-    const config place = co_await placing;
-    auto forming = form_world_at_address(driver, place, transport);
-    std::optional<failure> problem;
-    try {
-      co_return co_await forming;
-    } catch (const error& thrown) {
-      problem = thrown.record();
-    }
-    const bool has_lost_rank = problem->code == errc::peer_failed ||
-                               problem->code == errc::join_failed ||
-                               problem->code == errc::closed || problem->code == errc::unreachable;
-    if (!has_lost_rank || attempt == max_places) throw error(*problem);
-    log_info("replacement %d lost its place: %s", cfg.replacement, problem->detail);
-  }
-}
-
 }  // namespace detail
 
-COLLS_ONCE task<world_info> form_world(engine& driver, config opts, const char* transport) {
+COLLS_ONCE task<world_info> form_world(engine& driver, config opts, const char* transport,
+                                       int attempt) {
   const config cfg = detail::complete_from_environment(opts);
   detail::validate(cfg);
   warn_about_unknown_variables();
@@ -524,9 +511,15 @@ COLLS_ONCE task<world_info> form_world(engine& driver, config opts, const char* 
     log_notice("start %d of %d: job %s", cfg.restarts + 1, cfg.max_restarts + 1,
                detail::restarted_job(cfg.job.str(), cfg.restarts).c_str());
   }
-  auto forming = cfg.replacement > 0 ? detail::form_world_as_replacement(driver, cfg, transport)
-                                     : detail::form_world_at_address(driver, cfg, transport);
-  co_return co_await forming;
+  detail::placement place{cfg};
+  if (cfg.replacement > 0) {
+    auto placing = detail::take_place(driver, cfg, attempt);
+    place = co_await placing;
+  }
+  auto forming = detail::form_world_at_address(driver, place.cfg, transport);
+  world_info formed = co_await forming;
+  formed.number = place.world;
+  co_return std::move(formed);  // nvcc does not move a local variable implicitly
 }
 
 }  // namespace colls

@@ -29,8 +29,9 @@ struct repair_request {
 
 /// The world that follows one of which ranks were lost.
 struct next_world {
-  int generation = 0;
-  std::string store;  // the address of its store, as tcp://host:port
+  int number = 0;      // counts the worlds of a job, also those that do not form; the first has 0
+  int generation = 0;  // see `communicator::generation`
+  std::string store;   // the address of its store, as tcp://host:port
   /// For each of its ranks the rank in the world before, or -1 for a replacement.
   std::vector<int> previous_ranks;
 
@@ -46,14 +47,14 @@ namespace detail {
 
 // ---- the keys of the launcher's store
 
-/// The request with this number of the ranks of a generation. Requests are numbered from 1.
-inline std::string repair_key(int generation, int number) {
-  return "repair/" + std::to_string(generation) + '/' + std::to_string(number);
+/// A request of the ranks of the world with the number `world`. Its requests are numbered from 1.
+inline std::string repair_key(int world, int request) {
+  return "repair/" + std::to_string(world) + '/' + std::to_string(request);
 }
 /// The answer to a request: `next_world::text`, `unchanged_answer`, `lost_answer`, or a reason after
 /// `refused_prefix`.
-inline std::string repair_answer_key(int generation, int number) {
-  return repair_key(generation, number) + "/answer";
+inline std::string repair_answer_key(int world, int request) {
+  return repair_key(world, request) + "/answer";
 }
 inline constexpr std::string_view refused_prefix = "no ";
 /// The answer if no replacement waits, and none is needed.
@@ -77,6 +78,9 @@ inline std::string place_key(int replacement, int attempt) {
 /// How many replacements wait, each time with another number, counted from 1.
 inline std::string waiting_key(int number) { return "colls/waiting/" + std::to_string(number); }
 
+/// Makes `cfg`, whose rank is set, the config of a rank of the world `next`.
+void apply(const next_world& next, config& cfg);
+
 /// Returns the HELLO of connections to the launcher's store.
 hello make_launcher_hello(const std::string& job, bool checksum);
 
@@ -84,9 +88,15 @@ hello make_launcher_hello(const std::string& job, bool checksum);
 task<std::shared_ptr<tcp_store>> dial_launcher(engine& driver, const config& cfg, secret key,
                                                time_point deadline);
 
-/// Waits until the launcher gives a place in a world to the replacement that `cfg` describes, and
-/// returns the config of this place.
-task<config> take_place(engine& driver, config cfg, int attempt);
+/// The place of a replacement.
+struct placement {
+  config cfg;
+  int world = 0;  // its number, see `next_world`
+};
+
+/// Waits until the launcher gives a place in a world to the replacement that `cfg` describes.
+/// `attempt` counts the places of this replacement from 1.
+task<placement> take_place(engine& driver, config cfg, int attempt);
 
 }  // namespace detail
 

@@ -69,7 +69,7 @@ COLLS_ONCE int next_world::rank_of(int previous) const {
 
 COLLS_ONCE std::string next_world::text() const {
   std::ostringstream out;
-  out << generation << ' ' << store << ' ';
+  out << number << ' ' << generation << ' ' << store << ' ';
   detail::write_ranks(out, previous_ranks);
   return out.str();
 }
@@ -77,8 +77,8 @@ COLLS_ONCE std::string next_world::text() const {
 COLLS_ONCE std::optional<next_world> next_world::parse(const std::string& text) {
   std::istringstream in(text);
   next_world result;
-  if (!(in >> result.generation >> result.store) || result.generation < 1 ||
-      !result.store.starts_with("tcp://") || result.store.size() > 255 ||
+  if (!(in >> result.number >> result.generation >> result.store) || result.number < 1 ||
+      result.generation < 1 || !result.store.starts_with("tcp://") || result.store.size() > 255 ||
       !detail::read_ranks(in, -1, result.previous_ranks) || !detail::is_at_end(in)) {
     return std::nullopt;
   }
@@ -86,6 +86,15 @@ COLLS_ONCE std::optional<next_world> next_world::parse(const std::string& text) 
 }
 
 namespace detail {
+
+COLLS_ONCE void apply(const next_world& next, config& cfg) {
+  cfg.size = next.size();
+  cfg.generation = next.generation;
+  cfg.address = next.store;
+  cfg.served = true;
+  // The launcher has given these for the first world.
+  cfg.local_rank = cfg.local_size = cfg.node = cfg.nodes = -1;
+}
 
 COLLS_ONCE hello make_launcher_hello(const std::string& job, bool checksum) {
   hello result;
@@ -106,7 +115,7 @@ COLLS_ONCE task<std::shared_ptr<tcp_store>> dial_launcher(engine& driver, const 
   co_return co_await dialing;
 }
 
-COLLS_ONCE task<config> take_place(engine& driver, config cfg, int attempt) {
+COLLS_ONCE task<placement> take_place(engine& driver, config cfg, int attempt) {
   const secret key(cfg.secret, cfg.insecure);
   const time_point deadline = cfg.join_timeout.after(driver.now());
   auto dialing = dial_launcher(driver, cfg, key, deadline);
@@ -130,11 +139,8 @@ COLLS_ONCE task<config> take_place(engine& driver, config cfg, int attempt) {
     raise(errc::protocol_error, "the launcher gave replacement %d the place '%.60s'",
           cfg.replacement, place.c_str());
   }
-  cfg.size = next->size();
-  cfg.generation = next->generation;
-  cfg.address = next->store;
-  cfg.served = true;
-  co_return cfg;
+  apply(*next, cfg);
+  co_return placement{cfg, next->number};
 }
 
 }  // namespace detail

@@ -16,25 +16,31 @@ COLLS_ONCE task<std::string> request_next_world(engine& driver, const world_info
                                                 time_point deadline) {
   const time_span wait = opts.wait ? opts.wait : info.cfg.timeout;
   const repair_request request{std::move(left), opts.at_least, wait.count()};
+  std::shared_ptr<tcp_store> launcher;
   std::optional<failure> problem;
   std::string answer;
   try {
     auto dialing = detail::dial_launcher(driver, info.cfg, info.key,
                                          std::min(deadline, driver.now() + 10 * seconds));
-    const std::shared_ptr<tcp_store> launcher = co_await dialing;
+    launcher = co_await dialing;
     // An earlier rank may have asked and failed since.
     const std::string text = request.text();
     int number = 1;
     for (;; ++number) {
       const std::string stored = co_await launcher->compare_set(
-          detail::repair_key(info.cfg.generation, number), {}, text, deadline);
+          detail::repair_key(info.number, number), {}, text, deadline);
       if (stored == text) break;
     }
-    answer =
-        co_await launcher->get(detail::repair_answer_key(info.cfg.generation, number), deadline);
-    co_await launcher->leave(driver.now() + seconds);
+    answer = co_await launcher->get(detail::repair_answer_key(info.number, number), deadline);
   } catch (const error& thrown) {
     problem = thrown.record();
+  }
+  if (launcher != nullptr) {
+    try {
+      co_await launcher->leave(driver.now() + seconds);
+    } catch (const error& thrown) {
+      log_debug("the launcher's store: %s", thrown.what());
+    }
   }
   failure reason(errc::no_replacement);
   if (problem) throw error(reason.set_detail("the launcher does not answer: %s", problem->detail));
@@ -52,20 +58,18 @@ COLLS_ONCE task<repaired_world> form_next_world(engine& driver, const world_info
   auto next = next_world::parse(text);
   config cfg = info.cfg;
   cfg.rank = next ? next->rank_of(info.rank) : -1;
-  if (cfg.rank < 0 || next->generation <= info.cfg.generation) {
+  if (cfg.rank < 0 || next->number <= info.number) {
     detail::raise(errc::protocol_error, "the launcher answered '%.60s' to rank %d", text.c_str(),
                   info.rank);
   }
-  cfg.size = next->size();
-  cfg.generation = next->generation;
-  cfg.address = next->store;
-  cfg.served = true;
+  detail::apply(*next, cfg);
   cfg.replacement = 0;
   cfg.join_timeout = time_span::from_nanoseconds(std::max<time_point>(deadline - driver.now(), 1));
   auto forming = form_world(driver, cfg, info.transport_name);
   repaired_world result;
   result.driver = engine::get(driver.executor());
   result.info = std::make_shared<world_info>(co_await forming);
+  result.info->number = next->number;
   result.previous_ranks = std::move(next->previous_ranks);
   co_return result;
 }
@@ -76,7 +80,8 @@ COLLS_ONCE task<> admit_replacements(const world_info& info, std::string state,
 }
 
 COLLS_ONCE task<std::string> await_admission(const world_info& info) {
-  co_return co_await info.kv_store->get("colls/admitted", info.deadline);
+  auto reading = info.read_admission();
+  co_return co_await reading;
 }
 
 }  // namespace colls

@@ -45,12 +45,16 @@ struct world_info {
   boost::asio::ip::address address;      // the address at which other ranks reach this machine
   secret key;
   std::uint64_t job = 0;
+  int number = 0;                        // see `next_world`
   const char* transport_name = nullptr;  // of a transport that is not of colls, else null
   config cfg;
   /// The time by which the transport must have been made.
   time_point deadline = never;
   /// How `exchange` passes texts. Null in a world of one, and when the transport has been made.
   std::function<task<std::vector<std::string>>(std::string own)> pass_texts;
+  /// Reads from the store what the other ranks tell a replacement when they admit it. Null in a world
+  /// of one.
+  std::function<task<std::string>()> read_admission;
   /// The listening addresses of all ranks. If a world was formed through a store and has more than
   /// `max_address_book_size` ranks, this member is empty, and the ranks look up addresses in the
   /// store.

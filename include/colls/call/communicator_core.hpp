@@ -186,7 +186,7 @@ class core final : public call_queue {
   /// Returns the generation of the world of this communicator.
   std::uint32_t generation() const;
   /// Returns the number of replacements that wait, as far as this rank knows.
-  int waiting() const;
+  int waiting();
   /// Keeps `object` as long as this communicator.
   void keep(std::shared_ptr<const void> object) { kept_ = std::move(object); }
   operation<> close(time_span deadline);

@@ -6,8 +6,8 @@
 // replacements of the others.
 
 #include <colls/call/communicator.hpp>
+#include <colls/call/exchange_guard.hpp>
 #include <colls/call/recovery_calls.hpp>
-#include <colls/call/split.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -45,6 +45,16 @@ struct admission {
   }
 };
 
+/// Returns the time that is left until `last`, which is at least 1 ns, because 0 means a default.
+inline time_span time_left(time_point now, time_point last) {
+  return time_span::from_nanoseconds(std::max<time_point>(last - now, 1));
+}
+inline options options_until(time_point now, time_point last) {
+  options result;
+  result.timeout = time_left(now, last);
+  return result;
+}
+
 /// What a rank that is left has of the next world.
 template <class Transport>
 struct repaired_world_part {
@@ -54,14 +64,25 @@ struct repaired_world_part {
   failure reason;
 };
 
-/// What rank 0 of those that are left tells the others. All numbers have one type, so that the
+/// What rank 0 of those that are left tells the others. Both numbers have one type, so that the
 /// message is a buffer of numbers.
 struct repair_message {
-  std::int64_t at_least = 0;
-  std::int64_t wait = 0;
   std::int64_t code = 0;       // of the error, or 0
   std::int64_t text_size = 0;  // of the next world, or of what explains the error
 };
+
+/// Throws `mismatch` on all ranks of `left` unless they have passed equal options.
+template <class Transport>
+task<> compare_repair_options(communicator<Transport>& left, recovery_options opts,
+                              const options& waits) {
+  const std::int64_t own[] = {opts.at_least, opts.wait.count(), opts.timeout.count()};
+  std::vector<std::int64_t> all(3 * static_cast<std::size_t>(left.size()));
+  auto gathering = left.all_gather(own, all, waits);
+  co_await gathering;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i] != all[i % 3]) throw error(errc::mismatch, "the ranks passed different options");
+  }
+}
 
 /// Gets the next world of the ranks of `left` from the launcher, and forms it with all its ranks.
 template <class Transport>
@@ -70,28 +91,29 @@ task<repaired_world_part<Transport>> form_repaired_world(communicator<Transport>
                                                          time_point deadline) {
   repaired_world_part<Transport> result;
   auto& net = left.underlying_core().net();
-  options waits;
-  waits.timeout = time_span::from_nanoseconds(std::max<time_point>(deadline - net.now(), 1));
-  repair_message message{opts.at_least, opts.wait.count(), 0, 0};
-  const repair_message own = message;
+  const options waits = options_until(net.now(), deadline);
+  repair_message message;
   std::string text;
-  if (left.rank() == 0) {
-    std::vector<int> ranks;
-    for (int rank = 0; rank < left.size(); ++rank) ranks.push_back(left.world_rank(rank));
-    // `request_next_world` is found by the namespace of its argument, because only some transports
-    // have worlds of processes.
-    auto requesting =
-        request_next_world(net.driver(), net.info(), std::move(ranks), opts, deadline);
-    try {
-      text = co_await requesting;
-    } catch (const error& thrown) {
-      message.code = static_cast<int>(thrown.record().code);
-      text = thrown.record().detail;
-    }
-    message.text_size = static_cast<std::int64_t>(text.size());
-  }
   try {
-    const std::span<std::int64_t> numbers(&message.at_least, 4);
+    auto comparing = compare_repair_options(left, opts, waits);
+    co_await comparing;
+    if (left.rank() == 0) {
+      std::vector<int> ranks;
+      for (int rank = 0; rank < left.size(); ++rank) ranks.push_back(left.world_rank(rank));
+      // `request_next_world` is found by the namespace of its argument, because only some transports
+      // have worlds of processes.
+      auto requesting =
+          request_next_world(net.driver(), net.info(), std::move(ranks), opts, deadline);
+      try {
+        text = co_await requesting;
+      } catch (...) {
+        const failure reason = failure_of(std::current_exception());
+        message.code = static_cast<int>(reason.code);
+        text = reason.detail;
+      }
+      message.text_size = static_cast<std::int64_t>(text.size());
+    }
+    const std::span<std::int64_t> numbers(&message.code, 2);
     auto telling = left.broadcast(numbers, 0, waits);
     co_await telling;
     text.resize(static_cast<std::size_t>(message.text_size));
@@ -99,9 +121,6 @@ task<repaired_world_part<Transport>> form_repaired_world(communicator<Transport>
     co_await telling_text;
     if (message.code != 0) {
       throw error(static_cast<errc>(message.code), text.c_str());
-    }
-    if (message.at_least != own.at_least || message.wait != own.wait) {
-      throw error(errc::mismatch, "the ranks passed different options");
     }
     result.is_unchanged = text.empty();
     if (result.is_unchanged) co_return result;
@@ -126,18 +145,19 @@ struct repair_errors {
   bool is_worth_repeating() const {
     return std::all_of(codes.begin(), codes.end(), [](std::int64_t each) {
       const auto code = static_cast<errc>(each);
-      return each == 0 || code == errc::peer_failed || code == errc::join_failed ||
-             code == errc::unreachable || code == errc::closed || code == errc::revoked;
+      return each == 0 || code == errc::peer_failed || code == errc::unreachable ||
+             code == errc::closed || code == errc::revoked;
     });
   }
 };
 
 template <class Transport>
-task<repair_errors> gather_repair_errors(communicator<Transport>& left, errc own) {
+task<repair_errors> gather_repair_errors(communicator<Transport>& left, errc own,
+                                         const options& waits) {
   const std::int64_t code[] = {static_cast<int>(own)};
   repair_errors result;
   result.codes.resize(static_cast<std::size_t>(left.size()));
-  auto gathering = left.all_gather(code, result.codes);
+  auto gathering = left.all_gather(code, result.codes, waits);
   co_await gathering;
   co_return result;
 }
@@ -170,14 +190,16 @@ task<repaired_world_part<Transport>> take_next_world(communicator<Transport>& le
     auto forming = form_repaired_world(left, opts, deadline);
     repaired_world_part<Transport> part = co_await forming;
     // The ranks take the next world, or none of them does. A rank may wait until `deadline`.
-    agreed_opts.timeout = time_span::from_nanoseconds(limit.after(deadline) - net.now());
+    const time_point last = limit.after(deadline);
+    agreed_opts.timeout = time_left(net.now(), last);
     const bool has_world = part.net != nullptr || part.is_unchanged;
     auto agreeing = left.agree(has_world ? 1 : 0, agreed_opts);
     agreement agreed = co_await agreeing;
     if (agreed.lost.empty() && agreed.value == 1) co_return std::move(part);
     part.net = nullptr;
     if (agreed.lost.empty()) {
-      auto gathering = gather_repair_errors(left, has_world ? errc{} : part.reason.code);
+      auto gathering = gather_repair_errors(left, has_world ? errc{} : part.reason.code,
+                                            options_until(net.now(), last));
       std::optional<repair_errors> all;
       try {
         all = co_await gathering;
@@ -203,7 +225,14 @@ task<communicator<Transport>> repair_body(core<Transport>& lost, call_base& owne
   auto shrinking = lost.shrink_body(owner, opts.quorum, collective::repair);
   communicator<Transport> left = co_await shrinking;
   auto taking = take_next_world(left, opts, wait, limit);
-  repaired_world_part<Transport> part = co_await taking;
+  repaired_world_part<Transport> part;
+  try {
+    part = co_await taking;
+  } catch (...) {
+    // Another rank that still waits for the agreement needs what this rank knows.
+    lost.keep(std::make_shared<communicator<Transport>>(std::move(left)));
+    throw;
+  }
   if (part.is_unchanged) {
     std::vector<int> previous_ranks;
     for (int rank = 0; rank < left.size(); ++rank)
@@ -224,16 +253,17 @@ task<communicator<Transport>> repair_body(core<Transport>& lost, call_base& owne
   communicator<Transport> world(std::move(made));
   bool all_are_there = true;
   try {
-    auto admitting = admit_replacements(info, admitted.text(), net.now() + seconds);
+    const time_point last = limit.after(net.now());
+    auto admitting = admit_replacements(info, admitted.text(), last);
     co_await admitting;
-    auto meeting = world.barrier();
+    auto meeting = world.barrier(options_until(net.now(), last));
     co_await meeting;
   } catch (const error& thrown) {
-    // The next world has failed, which its next call tells.
+    // The next world fails on all ranks, which its next call tells.
     all_are_there = false;
-    log_debug("the world after a repair: %s", thrown.what());
+    world.revoke(thrown.record().detail);
   }
-  // Another rank that still waits for the agreement needs what this rank knows.
+  // See above.
   if (!all_are_there) next.keep(std::make_shared<communicator<Transport>>(std::move(left)));
   if constexpr (requires { net.leave_store(time_point{}); }) {
     auto leaving = net.leave_store(net.now() + seconds);
@@ -273,8 +303,10 @@ std::uint32_t core<Transport>::generation() const {
 }
 
 template <class Transport>
-int core<Transport>::waiting() const {
+int core<Transport>::waiting() {
   if constexpr (requires { net_->waiting(); }) {
+    // The calls of a rank that is alone end without a poll.
+    if (state().size() == 1) poll_once(net_);
     return net_->waiting();
   } else {
     return 0;

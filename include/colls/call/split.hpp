@@ -7,6 +7,7 @@
 
 #include <colls/algorithm/recursive_doubling.hpp>
 #include <colls/call/communicator.hpp>
+#include <colls/call/exchange_guard.hpp>
 #include <colls/matching/id_candidates.hpp>
 
 #include <algorithm>
@@ -133,19 +134,6 @@ task<std::vector<Text>> pass_texts(Channel net, Text own, std::size_t max_size) 
   for (std::size_t i = 0; i < ranks; ++i) texts.emplace_back(bytes.data() + i * longest, sizes[i]);
   co_return texts;
 }
-
-/// Sets `pass_texts` of a `world_info` to null, because texts travel only while a transport is
-/// made.
-template <class Info>
-class exchange_guard {
- public:
-  explicit exchange_guard(std::shared_ptr<Info> info) : info_(std::move(info)) {}
-  exchange_guard(const exchange_guard&) = delete;
-  ~exchange_guard() { info_->pass_texts = nullptr; }
-
- private:
-  std::shared_ptr<Info> info_;
-};
 
 /// Waits until a transport is made for the engine `driver`, which nothing else drives yet. Ends if
 /// the communicator of this call fails.
