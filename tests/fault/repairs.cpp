@@ -34,8 +34,8 @@ std::string variable_of(pid_t process, const std::string& name) {
   return {};
 }
 
-/// Sends a signal to the process that is `rank` now.
-void send(const run& it, int rank, int signal) {
+/// Returns the process that is `rank` now.
+pid_t process_of(const run& it, int rank) {
   pid_t last = -1;
   int last_number = -1;
   for (const pid_t each : it.left()) {
@@ -45,7 +45,40 @@ void send(const run& it, int rank, int signal) {
     last_number = std::max(last_number, number);
   }
   REQUIRE(last > 0);
-  ::kill(last, signal);
+  return last;
+}
+
+/// Sends a signal to the process that is `rank` now.
+void send(const run& it, int rank, int signal) { ::kill(process_of(it, rank), signal); }
+
+/// Starts the program by hand with the environment of another process. Returns what it prints after
+/// its exit status.
+std::string start_as(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/environ", std::ios::binary);
+  strings entries;
+  for (std::string entry; std::getline(file, entry, '\0');) entries.push_back(entry);
+  std::vector<char*> environment;
+  for (std::string& entry : entries) environment.push_back(entry.data());
+  environment.push_back(nullptr);
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::dup2(ends[1], 1);
+    ::dup2(ends[1], 2);
+    char* const command[] = {const_cast<char*>("examples/repair"), nullptr};
+    ::execve(command[0], command, environment.data());
+    ::_exit(125);
+  }
+  ::close(ends[1]);
+  std::string text;
+  char bytes[4096];
+  for (ssize_t size = 0; (size = ::read(ends[0], bytes, sizeof bytes)) > 0;)
+    text.append(bytes, static_cast<std::size_t>(size));
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  return std::to_string(WIFEXITED(status) ? WEXITSTATUS(status) : -1) + " " + text;
 }
 
 /// Waits until `ranks` ranks are at work in this generation.
@@ -141,7 +174,7 @@ TEST_CASE(
 }
 
 TEST_CASE("with fewer ranks the job goes on, and takes in a replacement that comes later") {
-  run it(repair_late(3, "--steps 900 --at-least 2 --wait 0.2"));
+  run it(repair_late(3, "--steps 1200 --at-least 2 --wait 0.2"));
   REQUIRE(are_at_work(it, 3, 0));
   send(it, 0, SIGKILL);
   CHECK(it.shows("rank 0 of 2 is at step"));
@@ -150,7 +183,7 @@ TEST_CASE("with fewer ranks the job goes on, and takes in a replacement that com
   CHECK(it.wait() == 0);
   CAPTURE(it.out());
   CAPTURE(it.err());
-  CHECK(contains(it.out(), "the sum of 900 steps on 3 ranks is"));
+  CHECK(contains(it.out(), "the sum of 1200 steps on 3 ranks is"));
   // The ranks that were left come from generation 0, in which they were 1 and 2.
   CHECK(count(it.out(), "of 2 is at step") == 2);
   CHECK(it.left().empty());
@@ -159,7 +192,7 @@ TEST_CASE("with fewer ranks the job goes on, and takes in a replacement that com
 TEST_CASE("fewer replacements than lost ranks: the ranks are numbered without gaps") {
   const std::string script =
       "[ \"$COLLS_REPLACEMENT\" = 2 ] && exec sleep 1000;"
-      "exec examples/repair --steps 150 --pause 5 --at-least 3 --wait 0.7";
+      "exec examples/repair --steps 150 --pause 5 --at-least 3 --wait 2.5";
   run it(shell(4, script, {"--on-failure", "replace"}));
   REQUIRE(are_at_work(it, 4, 0));
   for (const int rank : {0, 2}) send(it, rank, SIGKILL);
@@ -174,7 +207,7 @@ TEST_CASE("fewer replacements than lost ranks: the ranks are numbered without ga
 }
 
 TEST_CASE("a rank that is alone learns that a replacement waits") {
-  run it(repair_late(2, "--steps 700 --at-least 1 --wait 0.2"));
+  run it(repair_late(2, "--steps 1200 --at-least 1 --wait 0.2"));
   REQUIRE(are_at_work(it, 2, 0));
   send(it, 0, SIGKILL);
   CHECK(it.shows("rank 0 of 1 is at step"));
@@ -232,6 +265,22 @@ TEST_CASE("all ranks but one die, and one after the other joins what is left") {
   CHECK(it.wait() == 0);
   CHECK(contains(it.out(), result(4)));
   CHECK(contains(it.err(), "starts, 3 of at most 3"));
+}
+
+TEST_CASE("a process that is started by hand takes no rank that lives") {
+  run it(repair(2));
+  REQUIRE(are_at_work(it, 2, 0));
+  const std::string of_the_start = start_as(process_of(it, 1));
+  send(it, 1, SIGKILL);
+  REQUIRE(are_at_work(it, 2, 1));
+  const std::string of_a_replacement = start_as(process_of(it, 1));
+  CHECK(it.wait() == 0);
+  CHECK(contains(it.out(), result(2)));
+  for (const std::string& each : {of_the_start, of_a_replacement}) {
+    CAPTURE(each);
+    CHECK(each.starts_with("1 "));
+    CHECK(contains(each, "rank_taken"));
+  }
 }
 
 TEST_CASE("if no rank is left, the job ends") {

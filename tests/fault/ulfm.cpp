@@ -13,6 +13,7 @@
 //   kills until one is left     fault/shrinks.cpp "ranks are killed one after the other ..."
 //   agree                       fault/agreements.cpp
 //   agree with deaths           sim/agreements.cpp, at every event
+//   lost ranks are spawned anew fault/repairs.cpp "a rank that is killed is replaced ..."
 //   a death in comm_dup         "a rank dies while others split, duplicate and close"
 
 #include "processes.hpp"

@@ -1017,7 +1017,7 @@ TEST_CASE("a report that no rank of colls would send is refused") {
   report.count = state_report::max_others + 1;
   CHECK_FALSE(is_accepted(report));
   report = report_of(1, 1);
-  report.self.operation = static_cast<collective>(23);
+  report.self.operation = static_cast<collective>(static_cast<int>(collective::repair) + 1);
   CHECK_FALSE(is_accepted(report));
   rank_state other = late_rank(2, 0);
   other.operation = static_cast<collective>(255);

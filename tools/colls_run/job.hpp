@@ -89,7 +89,7 @@ class job {
   /// A replacement waits for its place now.
   void replacement_waits() { dismiss_waiting(); }
   bool is_running(int local) const { return ranks_[static_cast<std::size_t>(local)].running; }
-  /// Kills a process that the other ranks go on without.
+  /// Kills a process that the other ranks go on without, and starts a replacement.
   void kill(int local) {
     rank_state& it = ranks_[static_cast<std::size_t>(local)];
     if (!it.running || std::exchange(it.is_killed, true)) return;
@@ -281,8 +281,8 @@ class job {
     it.exited_well = {};
     it.err->forget_last_lines();
     if (on_end) on_end(local, true);
-    if (on_replacement) on_replacement(local, ++replacements_);
-    command_guard(message::kind::replace, replacements_, local);
+    if (on_replacement) on_replacement(local, used_);
+    command_guard(message::kind::replace, used_, local);
   }
 
   // A rank has failed: another process takes its place, or the job ends.
@@ -466,11 +466,10 @@ class job {
   clock::time_point began_;
   int started_ = 0;
   int ended_ = 0;
-  int starting_ = 0;           // replacements of which the guard has not reported the start
-  int replacements_ = 0;       // how many have been started, also of processes that were killed
-  int used_ = 0;               // how many have been started after failures
-  bool is_dismissed_ = false;  // the replacements that wait are ended
-  int interrupted_ = 0;        // the signal that ended the job
+  int starting_ = 0;                  // replacements of which the guard has not reported the start
+  int used_ = 0;                      // how many replacements have been started
+  bool is_dismissed_ = false;         // the replacements that wait are ended
+  int interrupted_ = 0;               // the signal that ended the job
   std::optional<int> first_failure_;  // exit status of the first failure
   std::string summary_;               // the first rank to fail, for the last line
   bool is_final_ = false;             // another start would not help, or could do harm

@@ -67,8 +67,15 @@ struct repaired_world_part {
 /// What rank 0 of those that are left tells the others. Both numbers have one type, so that the
 /// message is a buffer of numbers.
 struct repair_message {
+  static constexpr std::int64_t max_text_size = 16 << 20;
+
   std::int64_t code = 0;       // of the error, or 0
   std::int64_t text_size = 0;  // of the next world, or of what explains the error
+
+  bool is_valid() const {
+    return code >= 0 && code <= static_cast<std::int64_t>(last_errc) && text_size >= 0 &&
+           text_size <= max_text_size;
+  }
 };
 
 /// Throws `mismatch` on all ranks of `left` unless they have passed equal options.
@@ -116,6 +123,8 @@ task<repaired_world_part<Transport>> form_repaired_world(communicator<Transport>
     const std::span<std::int64_t> numbers(&message.code, 2);
     auto telling = left.broadcast(numbers, 0, waits);
     co_await telling;
+    if (!message.is_valid())
+      throw error(errc::protocol_error, "rank 0 passed something that is no answer of a launcher");
     text.resize(static_cast<std::size_t>(message.text_size));
     auto telling_text = left.broadcast(text, 0, waits);
     co_await telling_text;

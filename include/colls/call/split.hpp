@@ -215,6 +215,7 @@ template <class Transport>
 operation<> core<Transport>::close(time_span deadline) {
   check_thread();
   auto* const closing = new close_call<Transport>(net_);
+  kept_.reset();  // it may stand for the world, too
   const bool closes_world = is_open() && is_last_of_world();
   shut_down();
   shrink_ids_.reset();
