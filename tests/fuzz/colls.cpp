@@ -17,9 +17,7 @@
 #include <colls/bootstrap/handshake.ipp>
 #include <colls/bootstrap/known_variables.ipp>
 #include <colls/bootstrap/launcher_environment.ipp>
-#include <colls/bootstrap/launcher_store.ipp>
 #include <colls/bootstrap/local_secret.ipp>
-#include <colls/bootstrap/repair.ipp>
 #include <colls/bootstrap/store_server.ipp>
 #include <colls/bootstrap/tcp_store.ipp>
 #include <colls/bootstrap/world_info.ipp>
