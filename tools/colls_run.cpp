@@ -184,7 +184,7 @@ job_result run_ranks(const options& o, const world& shared, const listeners& soc
     replacing->on_kill = [&](int local) { running.kill(local); };
     replacing->on_waiting = [&](int count) {
       for (const auto& each : channels) each->announce_waiting(count);
-      running.replacement_waits();
+      running.dismiss_waiting();
     };
     replacing->on_request = [&](int number) {
       std::erase_if(channels, [=](const auto& each) { return each->world_number() < number; });

@@ -94,7 +94,7 @@ task<joined_world<Transport>> join_once(std::shared_ptr<engine> driver, config c
   auto making = make_transport<Transport>(std::move(driver), result.info);
   result.net = co_await making;
   if (result.info->cfg.replacement > 0) {
-    auto admitting = await_admission(*result.info);
+    auto admitting = result.info->read_admission();
     result.admission = co_await admitting;
   }
   co_return std::move(result);  // nvcc does not move a local variable implicitly

@@ -47,7 +47,7 @@ struct elastic_options {
 /// - A step is done if any rank that is left has applied it. The others get the parameters, buffers,
 ///   optimizer and position of the lowest rank that has applied the most steps.
 /// - Otherwise all ranks that are left take the step again, with the same samples, divided among
-///   fewer ranks, and with the buffers as they were before.
+///   the ranks that there are now, and with the buffers as they were before.
 ///
 /// A replacement runs the program from its start. It must make no collective calls on the world before
 /// `run`, which gives it the parameters, buffers, optimizer and position of the others.

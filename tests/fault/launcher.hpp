@@ -63,6 +63,13 @@ inline strings lines_of(const std::string& text) {
   return all;
 }
 
+/// Returns how often `part` occurs in `text`.
+inline int count(const std::string& text, const std::string& part) {
+  int seen = 0;
+  for (auto at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++seen;
+  return seen;
+}
+
 struct setting {
   std::string input = {};         // written to its standard input
   strings environment = {};       // NAME=value is added, NAME alone is removed
@@ -120,11 +127,7 @@ class run {
   bool shows(const std::string& text, int times = 1, double limit = 20) {
     const auto began = clock::now();
     for (;;) {
-      int seen = 0;
-      for (const std::string& all : text_) {
-        for (auto at = all.find(text); at != all.npos; at = all.find(text, at + 1)) ++seen;
-      }
-      if (seen >= times) return true;
+      if (count(text_[0], text) + count(text_[1], text) >= times) return true;
       if (seconds_since(began) > limit || !read_some(100)) return false;
     }
   }

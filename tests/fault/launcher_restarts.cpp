@@ -29,12 +29,6 @@ std::set<std::string> jobs_of(const run& it) {
   return found;
 }
 
-int count(const std::string& text, const std::string& part) {
-  int seen = 0;
-  for (auto at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++seen;
-  return seen;
-}
-
 }  // namespace
 
 TEST_CASE("all ranks start again after a failure, as another job") {

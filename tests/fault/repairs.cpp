@@ -96,12 +96,6 @@ std::string result(int ranks) {
          " ranks is " + std::to_string(sum);
 }
 
-int count(const std::string& text, const std::string& part) {
-  int seen = 0;
-  for (auto at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++seen;
-  return seen;
-}
-
 }  // namespace
 
 TEST_CASE("a rank that is killed is replaced, and each step is done once") {

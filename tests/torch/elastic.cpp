@@ -225,11 +225,7 @@ TEST_CASE("elastic training goes on from its checkpoint") {
 // the parameters to the file ELASTIC_RESULT.
 TEST_CASE("a rank of elastic_deaths.py" * doctest::skip()) {
   constexpr int moments = 5;
-  const auto number = [](const char* name) {
-    const char* const text = std::getenv(name);
-    return text != nullptr ? std::atoi(text) : 0;
-  };
-  const auto deaths = static_cast<std::uint32_t>(number("ELASTIC_DEATHS"));
+  const auto deaths = static_cast<std::uint32_t>(std::atoi(std::getenv("ELASTIC_DEATHS")));
   const int status = colls::run([&](colls::world& world) {
     torch::manual_seed(5);
     const counting_net mine;

@@ -86,8 +86,6 @@ class job {
   /// Returns whether a process is a rank of a world, and not a replacement that waits for its place.
   std::function<bool(int local)> has_place;
 
-  /// A replacement waits for its place now.
-  void replacement_waits() { dismiss_waiting(); }
   bool is_running(int local) const { return ranks_[static_cast<std::size_t>(local)].running; }
   /// Kills a process that the other ranks go on without, and starts a replacement.
   void kill(int local) {
@@ -122,6 +120,22 @@ class job {
       print(line);
     }
     begin_ending();
+  }
+
+  /// Ends the replacements that wait for a place if no rank is left that could give them one.
+  void dismiss_waiting() {
+    if (!has_place || is_dismissed_ || remaining() == 0 || cause_.is_deciding()) return;
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+      if (ranks_[i].running && has_place(static_cast<int>(i))) return;
+    }
+    is_dismissed_ = true;
+    if (!has_success_)
+      print("colls-run: no rank is left with which the replacements could go on: ending them");
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+      if (!ranks_[i].running) continue;
+      ranks_[i].is_killed = true;
+      command_guard(message::kind::kill, 0, static_cast<int>(i));
+    }
   }
 
   /// Runs until no process is left and all output is written.
@@ -253,22 +267,6 @@ class job {
   void check_left() {
     if (remaining() == 0) ending_.no_rank_left();
     dismiss_waiting();
-  }
-
-  // Ends the replacements that wait for a place if no rank is left that could give them one.
-  void dismiss_waiting() {
-    if (!has_place || is_dismissed_ || remaining() == 0 || cause_.is_deciding()) return;
-    for (std::size_t i = 0; i < ranks_.size(); ++i) {
-      if (ranks_[i].running && has_place(static_cast<int>(i))) return;
-    }
-    is_dismissed_ = true;
-    if (!has_success_)
-      print("colls-run: no rank is left with which the replacements could go on: ending them");
-    for (std::size_t i = 0; i < ranks_.size(); ++i) {
-      if (!ranks_[i].running) continue;
-      ranks_[i].is_killed = true;
-      command_guard(message::kind::kill, 0, static_cast<int>(i));
-    }
   }
 
   void start_replacement(int local) {

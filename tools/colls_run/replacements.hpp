@@ -85,6 +85,10 @@ class replacements {
   // The value of keys that are set only to end the tasks that wait for them.
   static constexpr const char* over = "over";
 
+  static bool contains(const std::vector<int>& processes, int local) {
+    return std::find(processes.begin(), processes.end(), local) != processes.end();
+  }
+
   process& at(int local) { return processes_[static_cast<std::size_t>(local)]; }
   const process& at(int local) const { return processes_[static_cast<std::size_t>(local)]; }
 
@@ -229,8 +233,7 @@ class replacements {
   int count_others(const std::vector<int>& left) const {
     int others = 0;
     for (int local = 0; local < options_.local_size; ++local) {
-      const bool is_left = std::find(left.begin(), left.end(), local) != left.end();
-      others += !is_left && has_place(local) && is_running(local) ? 1 : 0;
+      others += !contains(left, local) && has_place(local) && is_running(local) ? 1 : 0;
     }
     return others;
   }
@@ -241,16 +244,15 @@ class replacements {
   // Ends the processes that the ranks that are left have excluded.
   void kill_all_but(const std::vector<int>& left) {
     for (int local = 0; local < options_.local_size; ++local) {
-      const bool is_left = std::find(left.begin(), left.end(), local) != left.end();
-      if (!is_left && has_place(local)) on_kill(local);
+      if (!contains(left, local) && has_place(local)) on_kill(local);
     }
   }
   // Returns whether a replacement may come that waits for no place yet.
   bool is_awaited(const std::vector<int>& left) const {
     for (int local = 0; local < options_.local_size; ++local) {
-      const bool is_left = std::find(left.begin(), left.end(), local) != left.end();
       // A process that has a place and is not left ends soon.
-      if (!is_left && (has_place(local) || at(local).is == process::state::starting)) return true;
+      if (!contains(left, local) && (has_place(local) || at(local).is == process::state::starting))
+        return true;
     }
     return false;
   }
@@ -262,10 +264,9 @@ class replacements {
     made.generation = next.generation = asking.generation + 1;
     made.members.clear();
     for (int local = 0; local < options_.local_size; ++local) {
-      const bool is_left = std::find(left.begin(), left.end(), local) != left.end();
-      if (!is_left && at(local).is != process::state::waiting) continue;
+      if (!contains(left, local) && at(local).is != process::state::waiting) continue;
       made.members.push_back(local);
-      next.previous_ranks.push_back(is_left ? asking.rank_of(local) : -1);
+      next.previous_ranks.push_back(contains(left, local) ? asking.rank_of(local) : -1);
     }
     const colls::endpoint launcher = server_.local();
     const colls::listener listener = listen_at(options_, launcher.address().to_string(), 0);

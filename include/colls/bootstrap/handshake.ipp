@@ -97,13 +97,13 @@ COLLS_ONCE hello_bytes prepare_hello(hello local, const secret& key) {
 COLLS_ONCE hello hello_answer(const hello& peer, const hello& local) {
   if (peer.version != local.version || peer.job != local.job)
     return refusal(connection_purpose::wrong_job);
-  hello answer = local;
   if (peer.generation != local.generation) {
-    answer = refusal(connection_purpose::other_generation);
+    hello answer = refusal(connection_purpose::other_generation);
     answer.job = local.job;  // which the peer knows
     answer.generation = local.generation;
     return answer;
   }
+  hello answer = local;
   answer.purpose = peer.purpose;
   return answer;
 }

@@ -37,8 +37,6 @@ task<repaired_world> form_next_world(engine& driver, const world_info& info, std
 /// Tells the replacements in the world `info` that all other ranks are in it, and passes `state` to
 /// them. Each rank that is no replacement calls it with the same state.
 task<> admit_replacements(const world_info& info, std::string state, time_point deadline);
-/// Waits until the replacement that this process is has been admitted, and returns the state.
-task<std::string> await_admission(const world_info& info);
 
 }  // namespace colls
 

@@ -79,9 +79,4 @@ COLLS_ONCE task<> admit_replacements(const world_info& info, std::string state,
   if (info.kv_store != nullptr) co_await info.kv_store->set("colls/admitted", state, deadline);
 }
 
-COLLS_ONCE task<std::string> await_admission(const world_info& info) {
-  auto reading = info.read_admission();
-  co_return co_await reading;
-}
-
 }  // namespace colls

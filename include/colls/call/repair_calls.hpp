@@ -64,19 +64,13 @@ struct repaired_world_part {
   failure reason;
 };
 
-/// What rank 0 of those that are left tells the others. Both numbers have one type, so that the
-/// message is a buffer of numbers.
-struct repair_message {
-  static constexpr std::int64_t max_text_size = 16 << 20;
-
-  std::int64_t code = 0;       // of the error, or 0
-  std::int64_t text_size = 0;  // of the next world, or of what explains the error
-
-  bool is_valid() const {
-    return code >= 0 && code <= static_cast<std::int64_t>(last_errc) && text_size >= 0 &&
-           text_size <= max_text_size;
-  }
-};
+/// Returns whether `code` may be an error code, or 0, and `size` the size of the text that goes with
+/// it: that of the next world, or of what explains the error.
+constexpr bool is_answer_header(std::int64_t code, std::int64_t size) {
+  constexpr std::int64_t max_text_size = 16 << 20;
+  return code >= 0 && code <= static_cast<std::int64_t>(last_errc) && size >= 0 &&
+         size <= max_text_size;
+}
 
 /// Throws `mismatch` on all ranks of `left` unless they have passed equal options.
 template <class Transport>
@@ -99,7 +93,8 @@ task<repaired_world_part<Transport>> form_repaired_world(communicator<Transport>
   repaired_world_part<Transport> result;
   auto& net = left.underlying_core().net();
   const options waits = options_until(net.now(), deadline);
-  repair_message message;
+  // Rank 0 tells the others these numbers (see `is_answer_header`), and the text.
+  std::int64_t numbers[2] = {};
   std::string text;
   try {
     auto comparing = compare_repair_options(left, opts, waits);
@@ -115,22 +110,19 @@ task<repaired_world_part<Transport>> form_repaired_world(communicator<Transport>
         text = co_await requesting;
       } catch (...) {
         const failure reason = failure_of(std::current_exception());
-        message.code = static_cast<int>(reason.code);
+        numbers[0] = static_cast<int>(reason.code);
         text = reason.detail;
       }
-      message.text_size = static_cast<std::int64_t>(text.size());
+      numbers[1] = static_cast<std::int64_t>(text.size());
     }
-    const std::span<std::int64_t> numbers(&message.code, 2);
     auto telling = left.broadcast(numbers, 0, waits);
     co_await telling;
-    if (!message.is_valid())
+    if (!is_answer_header(numbers[0], numbers[1]))
       throw error(errc::protocol_error, "rank 0 passed something that is no answer of a launcher");
-    text.resize(static_cast<std::size_t>(message.text_size));
+    text.resize(static_cast<std::size_t>(numbers[1]));
     auto telling_text = left.broadcast(text, 0, waits);
     co_await telling_text;
-    if (message.code != 0) {
-      throw error(static_cast<errc>(message.code), text.c_str());
-    }
+    if (numbers[0] != 0) throw error(static_cast<errc>(numbers[0]), text.c_str());
     result.is_unchanged = text.empty();
     if (result.is_unchanged) co_return result;
     auto forming = form_next_world(net.driver(), net.info(), std::move(text), deadline);
