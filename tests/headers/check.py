@@ -3,7 +3,9 @@
 # SPDX-License-Identifier: BSL-1.0
 """Compiles each public header alone, twice included, and counts it as a test.
 
-A header that a test or another header begins with is compiled alone there, and left out here. Besides: colls.hpp compiles without RTTI, and its preprocessed text comes from no third party.
+A header that a test or another header begins with is compiled alone there, and left out here. Those of the
+folders are compiled without the definitions that belong to them, which the headers of users bring in. Besides:
+colls.hpp compiles without RTTI, and its preprocessed text comes from no third party.
 Works in the current folder, where it leaves its sources.
 
 usage: check.py INCLUDE_DIR TESTS_DIR COMPILER...
@@ -83,9 +85,11 @@ def main():
     headers = [header for header in headers if not header.startswith("source/")]  # tools/source compiles these
     begun_here = begun_with(root / header for header in headers if header != "source.hpp")
     alone = [header for header in headers if header not in begun_here]
-    flags = {"source.hpp": ["-DCOLLS_SEPARATE_COMPILATION"]}
+    without = ["-DCOLLS_SEPARATE_COMPILATION", "-DBOOST_ASIO_SEPARATE_COMPILATION"]
+    flags = {header: without for header in headers if "/" in header}
+    flags["source.hpp"] = without[:1]
     # With the toolkit's own headers the tests of tests/cuda compile them.
-    flags |= {header: ["-DCOLLS_CUDA_STAND_IN"] for header in headers if header.startswith("cuda/")}
+    flags |= {header: [*without, "-DCOLLS_CUDA_STAND_IN"] for header in headers if header.startswith("cuda/")}
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         outputs = pool.map(
             lambda header: compile_alone(compiler, include, header, *flags.get(header, [])), alone
