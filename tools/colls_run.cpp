@@ -3,10 +3,11 @@
 // colls-run: starts the ranks of a world on this machine and supervises them until all have ended. It
 // may start them again after a failure.
 
+#include "colls_run/coordinator.hpp"
 #include "colls_run/failure_channel.hpp"
 #include "colls_run/job.hpp"
+#include "colls_run/launcher_link.hpp"
 #include "colls_run/options.hpp"
-#include "colls_run/replacements.hpp"
 #include "colls_run/world.hpp"
 
 #include <fcntl.h>
@@ -97,15 +98,123 @@ void print_line(const std::string& message) {
   std::fprintf(stderr, "colls-run: %s\n", message.c_str());
 }
 
-// The sockets at which this launcher serves the ranks.
-struct listeners {
-  colls::listener store;
-  colls::listener replacements;  // open if ranks are replaced
+// What a launcher needs to take part in a job whose starts node 0 decides.
+struct coordination {
+  coordination(colls::engine& engine, const options& o, const world& shared,
+               const colls::listener& socket)
+      : link(engine, o, shared) {
+    if (o.node_rank == 0) center.emplace(engine, o, shared, socket);
+  }
+  launcher_link link;
+  std::optional<coordinator> center;  // on node 0
 };
 
-// Starts the ranks of this node once, and runs until the job has ended.
-job_result run_ranks(const options& o, const world& shared, const listeners& sockets,
-                     const inherited_settings& inherited, std::span<char> title) {
+// Connects a job with the coordinator, for one start.
+class coordinated_job {
+ public:
+  using open_channel = std::function<void(const world&, const colls::listener&)>;
+
+  coordinated_job(coordination& with, job& running, const options& o, const world& shared,
+                  std::vector<std::unique_ptr<failure_channel>>& channels, open_channel open)
+      : with_(with),
+        running_(running),
+        options_(o),
+        next_(shared),
+        channels_(channels),
+        open_(std::move(open)) {
+    running.on_ended = [this](int local) { with_.link.send(fmt::format("ended {}", local)); };
+    running.on_replacement_needed = [this](int local) {
+      with_.link.send(fmt::format("failed {}", local));
+    };
+    running.on_done = [this](int local, bool is_well) {
+      with_.link.send(fmt::format("done {} {}", local, is_well ? 1 : 0));
+    };
+    with.link.on_change = [this] { receive(); };
+    if (with.center) serve(*with.center);
+    receive();
+  }
+  coordinated_job(const coordinated_job&) = delete;
+  ~coordinated_job() {
+    with_.link.on_change = nullptr;
+    if (!with_.center) return;
+    with_.center->on_print = nullptr;
+    with_.center->on_node_lost = nullptr;
+    if (auto& replacing = with_.center->replacing()) {
+      replacing->on_next_world = nullptr;
+      replacing->on_waiting = nullptr;
+      replacing->on_ended = nullptr;
+    }
+  }
+
+ private:
+  void serve(coordinator& center) {
+    center.on_print = [this](const std::string& line) { running_.print(line); };
+    center.on_node_lost = [this](int node) {
+      for (const auto& each : channels_) {
+        each->announce_unjoined(node * options_.local_size, options_.local_size);
+      }
+    };
+    auto& replacing = center.replacing();
+    if (!replacing) return;
+    replacing->on_next_world = [this](const world& next, const colls::listener& listener) {
+      open_(next, listener);
+    };
+    replacing->on_waiting = [this](int count) {
+      for (const auto& each : channels_) each->announce_waiting(count);
+    };
+    // The launcher of another node may not have opened its channel yet.
+    replacing->on_ended = [this](int process) {
+      const int local = process - options_.first_rank();
+      if (local >= 0 && local < options_.local_size) return;
+      for (const auto& each : channels_) each->announce_unjoined(process, 1);
+    };
+  }
+
+  void receive() {
+    while (const auto text = with_.link.take()) handle(*text);
+    if (!with_.link.problem().empty())
+      running_.handle_reported_failure(-1, with_.link.problem(), true);
+  }
+
+  void handle(const std::string& text) {
+    std::istringstream in(text);
+    const std::string kind = kind_of(in);
+    int number = 0;
+    if (kind == "end") return running_.end(rest_of(in));
+    if (kind == "world") {
+      const bool is_known = with_.center.has_value();  // the coordinator has said so itself
+      if (!is_known && next_.read(in, options_.most_nodes * options_.local_size))
+        open_(next_, colls::listener());
+      return;
+    }
+    if (!(in >> number) || number < 0) return;
+    if (kind == "confirm") {
+      std::erase_if(channels_, [=](const auto& each) { return each->world_number() < number; });
+    } else if (kind == "dismiss") {
+      running_.dismiss_waiting(number != 0);
+    } else if (number < options_.local_size) {
+      int replacement = 0, used = 0;
+      if (kind == "kill") running_.kill(number);
+      if (kind == "no_more") running_.refuse_replacement(number, rest_of(in));
+      if (kind == "replace" && in >> replacement >> used)
+        running_.start_replacement(number, replacement, used);
+    }
+  }
+
+  coordination& with_;
+  job& running_;
+  const options& options_;
+  world next_;
+  std::vector<std::unique_ptr<failure_channel>>& channels_;
+  open_channel open_;
+};
+
+// Starts the ranks of this node once, and runs until the job has ended. `first_replacement` is the
+// number of the first of them as a replacement, or 0. `listener` is where node 0 serves them.
+job_result run_ranks(boost::asio::io_context& io, colls::engine& engine, const options& o,
+                     const world& shared, int first_replacement, const colls::listener& listener,
+                     coordination* coordinated, const inherited_settings& inherited,
+                     std::span<char> title) {
   connections ends;
   start_plan plan;
   plan.command = o.command;
@@ -113,22 +222,19 @@ job_result run_ranks(const options& o, const world& shared, const listeners& soc
   plan.files = inherited.files;
   plan.mask = inherited.mask;
   plan.replaces = o.on_failure == failure_policy::replace;
-  for (const colls::listener* const each : {&sockets.store, &sockets.replacements}) {
-    if (each->is_open()) plan.not_for_guard.push_back(each->descriptor());
-  }
 
   const descriptor null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   std::vector<descriptor> rank_ends;
   const bool has_input = o.node_rank == 0;
   for (int i = 0; i < o.local_size; ++i) {
     rank_start rank;
-    rank.environment = environment_of(i, o, shared);
+    const int replacement = first_replacement > 0 ? first_replacement + i : 0;
+    rank.environment = environment_of(i, replacement, o, shared);
     rank.input = has_input && i == 0 ? 0 : null.get();
     if (rank.input == 0 && ::isatty(0) != 0) {
       pipe_ends input = make_pipe();
       set_non_blocking(input.write);
       rank.input = input.read.get();
-      plan.not_for_guard.push_back(input.write.get());
       ends.input = std::move(input.write);
       rank_ends.push_back(std::move(input.read));
     }
@@ -137,7 +243,6 @@ job_result run_ranks(const options& o, const world& shared, const listeners& soc
       pipe_ends output = make_pipe();
       set_non_blocking(output.read);
       *rank_end = output.write.get();
-      plan.not_for_guard.push_back(output.read.get());
       local_ends->push_back(std::move(output.read));
       rank_ends.push_back(std::move(output.write));
     }
@@ -155,47 +260,128 @@ job_result run_ranks(const options& o, const world& shared, const listeners& soc
   ends.signals = descriptor(::signalfd(-1, &inherited.handled, SFD_NONBLOCK | SFD_CLOEXEC));
 
   const pid_t guard = ends.guard;
-  boost::asio::io_context io(1);
-  const auto engine = colls::engine::get(io.get_executor());
-  // The channel of each world, the last of which is the current one.
+  // The channel of each world, the last of which is the current one. A node that comes later has none
+  // before the first repair.
   std::vector<std::unique_ptr<failure_channel>> channels;
-  job running(io, *engine, o, std::move(ends));
+  job running(io, engine, o, std::move(ends));
   running.on_failure = [&](int rank, const std::string& reason) {
     for (const auto& each : channels) each->announce(rank, reason);
   };
-  running.on_success = [&](int rank) { channels.back()->exited_well(rank); };
-  running.absent_peer_of = [&](int rank) { return channels.back()->absent_peer_of(rank); };
-  running.needed = [&] { return channels.back()->needed(); };
+  running.on_success = [&](int rank) {
+    if (!channels.empty()) channels.back()->exited_well(rank);
+  };
+  running.absent_peer_of = [&](int rank) {
+    return channels.empty() ? std::nullopt : channels.back()->absent_peer_of(rank);
+  };
+  running.needed = [&] {
+    const bool is_for_others = coordinated != nullptr && coordinated->center &&
+                               coordinated->center->has_others() &&
+                               o.on_failure == failure_policy::replace && !running.is_final();
+    return is_for_others || (!channels.empty() && channels.back()->needed());
+  };
   running.has_restarts = o.restarts() && shared.restarts < o.max_restarts;
-  const auto open_channel = [&](const world& of, const colls::listener& listener) {
+  const auto open_channel = [&](const world& of, const colls::listener& at) {
     // Ranks leave an earlier world as if they failed there.
     if (!channels.empty()) channels.back()->on_failure = nullptr;
-    channels.push_back(std::make_unique<failure_channel>(*engine, o, of, listener));
+    channels.push_back(std::make_unique<failure_channel>(engine, o, of, at));
     channels.back()->on_failure = [&](int rank, const std::string& reason, bool died) {
-      running.handle_reported_failure(rank, reason, died);
+      // The coordinator's connection tells whether node 0 is gone, or has only ended this start.
+      if (rank >= 0 || coordinated == nullptr) running.handle_reported_failure(rank, reason, died);
     };
   };
-  open_channel(shared, sockets.store);
-  std::optional<replacements> replacing;
-  if (sockets.replacements.is_open()) {
-    replacing.emplace(*engine, o, shared, sockets.replacements);
-    replacing->on_next_world = open_channel;
-    replacing->is_running = [&](int local) { return running.is_running(local); };
-    replacing->on_kill = [&](int local) { running.kill(local); };
-    replacing->on_waiting = [&](int count) {
-      for (const auto& each : channels) each->announce_waiting(count);
-      running.dismiss_waiting();
-    };
-    replacing->on_request = [&](int number) {
-      std::erase_if(channels, [=](const auto& each) { return each->world_number() < number; });
-    };
-    running.on_replacement = [&](int local, int number) { replacing->started(local, number); };
-    running.on_end = [&](int local, bool is_replaced) { replacing->ended(local, is_replaced); };
-    running.has_place = [&](int local) { return replacing->has_place(local); };
+  if (first_replacement == 0) open_channel(shared, listener);
+  std::optional<coordinated_job> connected;
+  if (coordinated != nullptr) {
+    connected.emplace(*coordinated, running, o, shared, channels, open_channel);
   }
   const job_result result = running.run();
   (void)::waitpid(guard, nullptr, 0);  // the guard's own status no longer matters
   return result;
+}
+
+// Returns the signal by which the user has ended this launcher while none of its ranks runs, or 0.
+// Before the first start, signals are not blocked.
+int pending_end() {
+  sigset_t pending;
+  sigemptyset(&pending);
+  ::sigpending(&pending);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
+    if (::sigismember(&pending, signal) == 1) return signal;
+  }
+  return 0;
+}
+
+// Waits for the next order of the coordinator. Returns nothing if there will be none; `status` is then
+// what this launcher ends with.
+std::optional<start_order> await_order(boost::asio::io_context& io, launcher_link& link,
+                                       int& status) {
+  for (;;) {
+    while (const auto text = link.take()) {
+      std::istringstream in(*text);
+      const std::string kind = kind_of(in);
+      if (kind == "start") {
+        const auto order = start_order::parse(in);
+        if (!order)
+          throw start_error("node 0 has sent an order that this node does not understand");
+        return order;
+      }
+      if (kind != "end" && kind != "refused") continue;
+      const std::string reason = rest_of(in);
+      if (kind == "refused") print_line("node 0 does not take this node: " + reason);
+      if (kind == "end" && !reason.empty()) print_line(reason);
+      if (!reason.empty() && status == 0) status = 1;
+      return std::nullopt;
+    }
+    if (!link.problem().empty()) throw start_error(link.problem());
+    if (const int signal = pending_end()) {
+      link.send(fmt::format("over {}", static_cast<int>(node_outcome::leaving)));
+      status = 128 + signal;
+    }
+    io.run_one_for(std::chrono::milliseconds(100));
+  }
+}
+
+// Runs until the other launchers know that this one ends.
+void leave(boost::asio::io_context& io, colls::engine& engine, coordination& with) {
+  with.link.leave();
+  while (!with.link.is_gone()) io.run_one();
+  if (!with.center) return;
+  bool is_drained = false;
+  colls::task_group tasks(engine);
+  tasks.start([](coordinator& center, bool& done) -> colls::task<> {
+    co_await center.drain();
+    done = true;
+  }(*with.center, is_drained));
+  while (!is_drained) io.run_one();
+}
+
+// Starts the ranks as often as node 0 says. Returns the exit status.
+int run_coordinated(boost::asio::io_context& io, colls::engine& engine, const options& o,
+                    world shared, const colls::listener& socket,
+                    const inherited_settings& inherited, std::span<char> title) {
+  const world common = shared;
+  coordination with(engine, o, common, socket);
+  int status = 1;
+  while (const auto order = await_order(io, with.link, status)) {
+    options now = o;
+    now.node_rank = order->node;
+    now.nodes = std::max(order->nodes, order->node + 1);
+    shared.restarts = order->restarts;
+    shared.store = order->store;
+    if (o.restarts()) {
+      print_line(fmt::format("start {} of {}: {} ranks, job {}", shared.restarts + 1,
+                             o.max_restarts + 1, now.size(), shared.started_job()));
+    }
+    const colls::listener none;
+    const job_result ended =
+        run_ranks(io, engine, now, shared, order->replacement,
+                  with.center ? with.center->store_of_ranks() : none, &with, inherited, title);
+    status = ended.status;
+    if (!with.link.problem().empty()) return status;
+    with.link.send(fmt::format("over {}", static_cast<int>(ended.outcome)));
+  }
+  leave(io, engine, with);
+  return status;
 }
 
 int launch(const options& o, std::span<char> title) {
@@ -203,24 +389,14 @@ int launch(const options& o, std::span<char> title) {
   if (!adopt_orphans()) {
     throw start_error(fmt::format("cannot adopt orphans: {}", std::strerror(errno)));
   }
-  listeners sockets;
-  world shared = make_world(o, sockets.store);
-  if (o.on_failure == failure_policy::replace) {
-    const std::string host = sockets.store.local().address().to_string();
-    sockets.replacements = listen_at(o, host, 0);
-    shared.launcher =
-        "tcp://" + colls::detail::host_and_port(host, sockets.replacements.local().port());
-  }
+  colls::listener socket;
+  const world shared = make_world(o, socket);
   // The name of this process in its own log lines. Without memory for it they have no name.
   (void)::setenv("COLLS_RANK", "launcher", 1);
-  for (;; ++shared.restarts) {
-    if (o.restarts()) {
-      print_line(fmt::format("start {} of {}: {} ranks, job {}", shared.restarts + 1,
-                             o.max_restarts + 1, o.size(), shared.started_job()));
-    }
-    const job_result ended = run_ranks(o, shared, sockets, inherited, title);
-    if (!ended.starts_again) return ended.status;
-  }
+  boost::asio::io_context io(1);
+  const auto engine = colls::engine::get(io.get_executor());
+  if (o.is_coordinated()) return run_coordinated(io, *engine, o, shared, socket, inherited, title);
+  return run_ranks(io, *engine, o, shared, 0, socket, nullptr, inherited, title).status;
 }
 
 }  // namespace

@@ -295,11 +295,7 @@ TEST_CASE("ranks that no launcher replaces are told to shrink") {
   CHECK(contains(it.out() + it.err(), "call shrink()"));
 }
 
-TEST_CASE("the options of --on-failure replace") {
-  run nodes({"--on-failure", "replace", "--nnodes", "2", "--node-rank", "0", "--master-addr",
-             "127.0.0.1", "-n", "1", "true"});
-  CHECK(nodes.wait() == 2);
-  CHECK(contains(nodes.err(), "--on-failure replace on 2 nodes is not supported"));
+TEST_CASE("without --on-failure replace no rank learns of a launcher") {
   run environment(shell(1, "echo $COLLS_LAUNCHER. $COLLS_REPLACEMENT.", {"--on-failure", "stop"}),
                   {.environment = {"COLLS_LAUNCHER=tcp://127.0.0.1:1", "COLLS_REPLACEMENT=1"}});
   CHECK(environment.wait() == 0);

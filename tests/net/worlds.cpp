@@ -163,6 +163,10 @@ class two_hosts {
     return shell("ip netns exec " + a_ + " " + on_a + " & a=$!\nip netns exec " + b_ + " " + on_b +
                  " & b=$!\nwait $a; status=$?\nwait $b || exit $?\nexit $status\n");
   }
+  /// Runs a script in which commands after `$on_a` and `$on_b` run on these hosts.
+  outcome script(const std::string& text) const {
+    return shell("on_a='ip netns exec " + a_ + "'\non_b='ip netns exec " + b_ + "'\n" + text);
+  }
   /// Like `run`, but the first host disappears without closing a connection once `file` exists.
   /// Returns the status of the second command.
   outcome run_until_first_disappears(const std::string& on_a, const std::string& on_b,
@@ -297,6 +301,37 @@ TEST_CASE("two hosts with a common secret") {
   for (const char* address : {"10.77.0.1", "fd77::1"}) {
     check_all(hosts.run(env + node(0, address, port(4)), env + node(1, address, port(4))));
   }
+}
+
+TEST_CASE("a host is lost and comes again: the job goes on with one host, then with two") {
+  const two_hosts hosts;
+  if (!hosts.are_up()) return;
+  const secret_file secret;
+  const outcome ran = hosts.script(
+      "export COLLS_SECRET_FILE=" + secret.path + " log=" + secret.path + ".log\n" +
+      "options='--nnodes 1:2 --master-addr 10.77.0.1 --master-port " + port(5) + " -n 2'\n" +
+      "repair=\"--on-failure replace ${program%/*}/repair --steps 600 --pause 10 --at-least 2\"\n"
+      "is_at() { until [ $(grep -c \"rank 0 of $1 is at step\" $log) -ge $2 ]; do sleep 0.05; "
+      "done; }\n"
+      "$on_a $run $options --node-rank 0 $repair >$log 2>&1 & a=$!\n"
+      "$on_b $run $options --node-rank 1 $repair & b=$!\n"
+      "is_at 4 1; kill -9 $b\n"
+      "is_at 2 1; $on_b $run $options --node-rank 1 $repair & b=$!\n"
+      "is_at 4 2; wait $a; status=$?\n"
+      "cat $log; rm $log; wait $b || exit $?\nexit $status\n");
+  CAPTURE(ran.text);
+  CHECK(ran.status == 0);
+  CHECK(count(ran.text, "the sum of 600 steps on 4 ranks") == 1);
+}
+
+TEST_CASE("a job starts with fewer hosts if no more come") {
+  const outcome ran = shell(
+      "export COLLS_SECRET=a-secret-of-this-test\n"
+      "$run --nnodes 1:2 --node-rank 0 --master-addr 127.0.0.1 --master-port " +
+      port(6) + " -n 2 sh -c 'echo rank $COLLS_RANK of $COLLS_WORLD_SIZE'");
+  CAPTURE(ran.text);
+  CHECK(ran.status == 0);
+  CHECK(count(ran.text, " of 2\n") == 2);
 }
 
 TEST_CASE("two hosts without a secret") {

@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -68,6 +69,16 @@ class failure_channel final : colls::failure_listener {
     if (server_) return check_joined(rank);
     ended_.push_back(rank);
     report();
+  }
+
+  /// Processes of another node have ended with their launcher. The server notices the end of those that
+  /// have joined.
+  void announce_unjoined(int first, int count) {
+    for (int process = first; server_ && process < first + count; ++process) {
+      const int rank = world_.rank_of(process);
+      if (rank < 0 || rank >= world_.size(options_) || server_->has_joined(rank)) continue;
+      server_->announce_failure(rank, "the launcher of its node is gone, and it had not joined");
+    }
   }
 
   /// Tells the ranks how many replacements wait for a place.
@@ -271,6 +282,7 @@ class failure_channel final : colls::failure_listener {
     const int local = process - options_.first_rank();
     if (!died && (local < 0 || local >= options_.local_size)) return;
     if (died) failure_time_ = std::min(failure_time_, engine_.now());
+    if (died && !died_.insert(rank).second) return;
     // If no rank has joined, the processes are not ranks of colls, and none waits for another.
     const bool awaited = !server_ || server_->has_joined(rank) || server_->present() > 0;
     if (on_failure) on_failure(process, failed.detail, died && awaited);
@@ -284,6 +296,7 @@ class failure_channel final : colls::failure_listener {
   std::shared_ptr<colls::tcp_store> store_;
   std::optional<int> missed_;  // the first rank that ended with exit code 0 and had not joined
   std::vector<colls::failure> unreported_;
+  std::set<int> died_;       // of which `on_failure` has heard
   std::vector<int> ended_;   // with exit code 0, not reported yet
   std::vector<int> absent_;  // node 0: ended with exit code 0, perhaps before they joined
   int waiting_ = 0;          // replacements

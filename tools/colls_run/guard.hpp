@@ -8,6 +8,8 @@
 
 #include "process_tree.hpp"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -19,6 +21,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <span>
@@ -53,11 +56,10 @@ struct rank_start {
 struct start_plan {
   std::vector<std::string> command;
   std::vector<rank_start> ranks;
-  std::vector<int> not_for_guard;  // descriptors of the launcher that the guard closes
-  std::span<char> title;           // the memory of argv, which ps shows
-  bool replaces = false;           // whether `message::kind::replace` may come
-  sigset_t mask{};                 // the ranks' signal mask, as the launcher found it
-  rlimit files{};                  // the ranks' limit on open files, as the launcher found it
+  std::span<char> title;  // the memory of argv, which ps shows
+  bool replaces = false;  // whether `message::kind::replace` may come
+  sigset_t mask{};        // the ranks' signal mask, as the launcher found it
+  rlimit files{};         // the ranks' limit on open files, as the launcher found it
 };
 
 class guard {
@@ -68,7 +70,7 @@ class guard {
     // In its own process group the guard gets no Ctrl-C and no signal to the launcher's group.
     (void)::setpgid(0, 0);
     set_name("colls-guard");
-    for (const int descriptor : plan_.not_for_guard) ::close(descriptor);
+    close_all_of_launcher();
     if (!adopt_orphans()) ::_exit(1);
     sigset_t every;
     sigfillset(&every);
@@ -125,6 +127,29 @@ class guard {
     }
   }
 
+  // The guard has copies of all descriptors of the launcher. It keeps those that it needs and those that
+  // the ranks inherit: when the launcher ends, its connections must end, too.
+  void close_all_of_launcher() {
+    std::vector<int> own = {0, 1, 2, control_};
+    for (const rank_start& rank : plan_.ranks) {
+      own.insert(own.end(), {rank.input, rank.output, rank.errors});
+    }
+    std::sort(own.begin(), own.end());
+    DIR* const all = ::opendir("/proc/self/fd");
+    if (all == nullptr) ::_exit(1);
+    std::vector<int> others;
+    while (const dirent* const entry = ::readdir(all)) {
+      const int descriptor = std::atoi(entry->d_name);
+      const bool is_inherited = (::fcntl(descriptor, F_GETFD) & FD_CLOEXEC) == 0;
+      if (!is_inherited && !std::binary_search(own.begin(), own.end(), descriptor))
+        others.push_back(descriptor);
+    }
+    const int listing = ::dirfd(all);
+    std::erase(others, listing);
+    ::closedir(all);
+    for (const int descriptor : others) ::close(descriptor);
+  }
+
   // The guard must not keep a pipe open whose end another process waits for. It keeps those to which
   // replacements write: the launcher ends when the guard says that no process is left.
   void close_files() {
@@ -146,6 +171,9 @@ class guard {
     reported_empty_ = false;
     rank_start rank = plan_.ranks[index];
     rank.input = 0;
+    // The process before may have been a replacement from the start.
+    std::erase_if(rank.environment,
+                  [](const std::string& entry) { return entry.starts_with("COLLS_REPLACEMENT="); });
     rank.environment.push_back("COLLS_REPLACEMENT=" + std::to_string(number));
     const int local = static_cast<int>(index);
     const int failed = spawn(rank, children_[index]);

@@ -8,6 +8,7 @@
 #include "connections.hpp"
 #include "ending.hpp"
 #include "guard.hpp"
+#include "launcher_messages.hpp"
 #include "options.hpp"
 #include "outputs.hpp"
 #include "rank_output.hpp"
@@ -24,8 +25,8 @@
 namespace launcher {
 
 struct job_result {
-  int status = 0;             // for `exit`
-  bool starts_again = false;  // a rank has failed, and all ranks are to be started again
+  int status = 0;  // for `exit`
+  node_outcome outcome = node_outcome::good;
 };
 
 class job {
@@ -80,14 +81,13 @@ class job {
   /// Whether all ranks may be started again after a failure.
   bool has_restarts = false;
 
-  /// Called when a replacement is started, and when a process has ended, with its local rank.
-  std::function<void(int local, int number)> on_replacement;
-  std::function<void(int local, bool is_replaced)> on_end;
-  /// Returns whether a process is a rank of a world, and not a replacement that waits for its place.
-  std::function<bool(int local)> has_place;
+  /// Called with its local rank as soon as a process has ended; and then, once it is known whether it
+  /// has failed, to ask for a replacement or to say that none is needed.
+  std::function<void(int local)> on_ended;
+  std::function<void(int local)> on_replacement_needed;
+  std::function<void(int local, bool is_well)> on_done;
 
-  bool is_running(int local) const { return ranks_[static_cast<std::size_t>(local)].running; }
-  /// Kills a process that the other ranks go on without, and starts a replacement.
+  /// Kills a process that the other ranks go on without, and asks for a replacement.
   void kill(int local) {
     rank_state& it = ranks_[static_cast<std::size_t>(local)];
     if (!it.running || std::exchange(it.is_killed, true)) return;
@@ -95,6 +95,62 @@ class job {
                       options_.first_rank() + local));
     command_guard(message::kind::kill, 0, local);
   }
+  /// Starts the replacement for which this job has asked, which has this number and is the job's
+  /// replacement `used`.
+  void start_replacement(int local, int number, int used) {
+    rank_state& it = ranks_[static_cast<std::size_t>(local)];
+    if (!std::exchange(it.is_awaited, false)) return;
+    it.is_replacement = true;
+    it.is_killed = false;
+    it.exited_well = {};
+    it.err->forget_last_lines();
+    print(fmt::format("colls-run: a replacement for rank {} starts, {} of at most {}",
+                      options_.first_rank() + local, used, options_.max_restarts));
+    is_empty_ = false;
+    command_guard(message::kind::replace, number, local);
+  }
+  /// No replacement follows, for a reason that is empty where nothing has to be said.
+  void refuse_replacement(int local, const std::string& reason) {
+    rank_state& it = ranks_[static_cast<std::size_t>(local)];
+    if (!std::exchange(it.is_awaited, false)) return;
+    it.running = false;
+    ++ended_;
+    --starting_;
+    if (!reason.empty()) {
+      is_final_ = true;
+      print(fmt::format("colls-run: no replacement for rank {}: {}", options_.first_rank() + local,
+                        reason));
+    }
+    begin_ending();
+    check_left();
+    if (is_empty_ && starting_ == 0) finish();
+  }
+  /// Ends the replacements that wait for a place, because no rank is left that could give them one.
+  void dismiss_waiting(bool has_success) {
+    is_dismissed_ = true;
+    if (!has_success && !has_success_)
+      print("colls-run: no rank is left with which the replacements could go on: ending them");
+    refuse_replacements();
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+      if (!ranks_[i].running) continue;
+      ranks_[i].is_killed = true;
+      command_guard(message::kind::kill, 0, static_cast<int>(i));
+    }
+  }
+  /// Ends the ranks, because the whole job ends.
+  void end(const std::string& reason) {
+    is_final_ = true;
+    if (!reason.empty() && remaining() > 0) {
+      print(fmt::format("colls-run: {}", reason));
+      if (!first_failure_) first_failure_ = 1;
+    }
+    refuse_replacements();
+    begin_ending();
+  }
+  /// Prints a line of the launcher.
+  void print(const std::string& line) { outputs_.print(line); }
+  /// Returns whether no rank of this node will run any more, whatever other nodes do.
+  bool is_final() const { return is_final_ || interrupted_ != 0; }
 
   /// The store reports that a rank has failed, or that the launcher of node 0 has failed (-1). With
   /// `died` the connection of the rank ended without a goodbye.
@@ -114,6 +170,7 @@ class job {
         fmt::format("colls-run: {}{}{}", who, rank < 0 ? "" : " failed: ", reason);
     if (rank >= 0 && others_go_on) return print(line);
     is_final_ |= rank < 0;
+    if (is_final_) refuse_replacements();
     if (others_go_on || !cause_.has_suspect()) {
       first_failure_ = 1;
       summary_ = rank < 0 ? "node 0" : who;
@@ -122,28 +179,12 @@ class job {
     begin_ending();
   }
 
-  /// Ends the replacements that wait for a place if no rank is left that could give them one.
-  void dismiss_waiting() {
-    if (!has_place || is_dismissed_ || remaining() == 0 || cause_.is_deciding()) return;
-    for (std::size_t i = 0; i < ranks_.size(); ++i) {
-      if (ranks_[i].running && has_place(static_cast<int>(i))) return;
-    }
-    is_dismissed_ = true;
-    if (!has_success_)
-      print("colls-run: no rank is left with which the replacements could go on: ending them");
-    for (std::size_t i = 0; i < ranks_.size(); ++i) {
-      if (!ranks_[i].running) continue;
-      ranks_[i].is_killed = true;
-      command_guard(message::kind::kill, 0, static_cast<int>(i));
-    }
-  }
-
   /// Runs until no process is left and all output is written.
   job_result run() {
     while (!finished_ || !outputs_.empty() || (needed && needed())) {
       io_.run_one();
     }
-    return {status(), starts_again()};
+    return {status(), outcome()};
   }
 
  private:
@@ -151,12 +192,11 @@ class job {
     pid_t pid = 0;
     bool running = false;
     bool is_replacement = false;
-    bool is_killed = false;                        // by this launcher, although it has not failed
+    bool is_killed = false;   // by this launcher, although it has not failed
+    bool is_awaited = false;  // it has ended, and the launcher has asked for a replacement
     std::optional<failed_child> exited_well = {};  // set once it has ended with exit status 0
     std::unique_ptr<rank_output> out, err;
   };
-
-  void print(const std::string& line) { outputs_.print(line); }
 
   bool replaces() const {
     return options_.on_failure == failure_policy::replace && interrupted_ == 0 && !is_final_;
@@ -171,6 +211,12 @@ class job {
   // Another start does not help if the user has ended this one or a rank could not be started.
   bool starts_again() const {
     return has_restarts && first_failure_ && interrupted_ == 0 && !is_final_;
+  }
+
+  node_outcome outcome() const {
+    if (interrupted_ != 0 && options_.node_rank > 0) return node_outcome::leaving;
+    if (is_final_ || interrupted_ != 0) return node_outcome::final;
+    return first_failure_ ? node_outcome::failed : node_outcome::good;
   }
 
   // Ranks that go on have done the work if one of them ends with exit status 0. No rank does the work
@@ -206,6 +252,8 @@ class job {
           ended(in.rank, in.value);
           break;
         case message::kind::all_ended:
+          is_empty_ = true;
+          cause_.decide();  // which may ask for replacements
           if (starting_ == 0) finish();
           break;
         default:
@@ -240,14 +288,11 @@ class job {
     ++ended_;
     it.out->drain();
     it.err->drain();
+    if (on_ended) on_ended(local);
     const failed_child end{local, status, clock::now()};
     if (it.is_killed) {
       if (on_failure) on_failure(options_.first_rank() + local, describe_exit(status));
-      if (!is_dismissed_ && replaces()) {
-        replace(local);
-        begin_ending();
-      }
-      return check_left();
+      return ask_for_replacement(local);
     }
     has_late_failure_ |= status != 0 && has_success_;
     has_success_ |= status == 0;
@@ -258,46 +303,32 @@ class job {
       it.exited_well = end;
       cause_.exited_well(end);
       if (on_success) on_success(options_.first_rank() + local);
-      if (on_end) on_end(local, false);
+      if (on_done) on_done(local, true);
     }
     check_left();
   }
 
-  // Called when a process has ended.
+  // Called when a process may have been the last one.
   void check_left() {
-    if (remaining() == 0) ending_.no_rank_left();
-    dismiss_waiting();
+    if (remaining() == 0 && !cause_.is_deciding()) ending_.no_rank_left();
   }
 
-  void start_replacement(int local) {
+  // No answer comes, or none is of use.
+  void refuse_replacements() {
+    for (std::size_t i = 0; i < ranks_.size(); ++i) refuse_replacement(static_cast<int>(i), "");
+  }
+  // A process has failed. It counts as running until it is known whether a replacement follows.
+  void ask_for_replacement(int local) {
+    if (!replaces() || is_dismissed_) {
+      if (on_done) on_done(local, false);
+      begin_ending();
+      return check_left();
+    }
     rank_state& it = ranks_[static_cast<std::size_t>(local)];
+    it.is_awaited = it.running = true;
     --ended_;
     ++starting_;
-    it.running = true;
-    it.is_replacement = true;
-    it.is_killed = false;
-    it.exited_well = {};
-    it.err->forget_last_lines();
-    if (on_end) on_end(local, true);
-    if (on_replacement) on_replacement(local, used_);
-    command_guard(message::kind::replace, used_, local);
-  }
-
-  // A rank has failed: another process takes its place, or the job ends.
-  void replace(int local) {
-    const int rank = options_.first_rank() + local;
-    if (used_ == options_.max_restarts) {
-      if (on_end) on_end(local, false);
-      is_final_ = true;
-      return print(
-          fmt::format("colls-run: no replacement for rank {}: {} have been started, as "
-                      "many as --max-restarts allows",
-                      rank, used_));
-    }
-    ++used_;
-    print(fmt::format("colls-run: a replacement for rank {} starts, {} of at most {}", rank, used_,
-                      options_.max_restarts));
-    start_replacement(local);
+    on_replacement_needed(local);
   }
 
   void suspect_absent_peer(int rank) {
@@ -307,13 +338,8 @@ class job {
 
   void failed(const failed_child& it) {
     if (on_failure) on_failure(options_.first_rank() + it.local, describe_exit(it.status));
-    const bool is_replaced = replaces() && !is_dismissed_;
     if (!first_failure_ || goes_on()) explain_failure(it);
-    if (is_replaced) {
-      replace(it.local);
-      begin_ending();
-      dismiss_waiting();
-    }
+    ask_for_replacement(it.local);
   }
 
   void explain_failure(const failed_child& it) {
@@ -427,6 +453,7 @@ class job {
     print(fmt::format("colls-run: {} sent to {} ranks{}", signal_name(signal), remaining(),
                       signal == SIGINT ? "; once more kills them" : ""));
     command_guard(message::kind::signal_ranks, signal);
+    refuse_replacements();
     begin_ending();
   }
 
@@ -465,7 +492,7 @@ class job {
   int started_ = 0;
   int ended_ = 0;
   int starting_ = 0;                  // replacements of which the guard has not reported the start
-  int used_ = 0;                      // how many replacements have been started
+  bool is_empty_ = false;             // the guard has said that no process is left
   bool is_dismissed_ = false;         // the replacements that wait are ended
   int interrupted_ = 0;               // the signal that ended the job
   std::optional<int> first_failure_;  // exit status of the first failure

@@ -33,10 +33,13 @@ enum class failure_policy {
   restart,  // all are ended and started again
   replace,  // another process takes its place: the program repairs its world
 };
+inline constexpr const char* policy_names[] = {"stop", "shrink", "restart", "replace"};
 
 struct options {
   int local_size = 0;
-  int nodes = 1;
+  int nodes = 1;  // in a start; before the first, as many as there may be
+  int most_nodes = 1;
+  int min_nodes = 1;  // with which the ranks start if no more come
   int node_rank = 0;
   std::string master_addr;  // empty: not given
   int master_port = 0;      // 0: not given
@@ -51,6 +54,10 @@ struct options {
   int size() const { return nodes * local_size; }
   /// Returns whether all ranks are started again after a failure.
   bool restarts() const { return on_failure == failure_policy::restart && max_restarts > 0; }
+  /// Returns whether node 0 decides when ranks start, and the other launchers wait for that.
+  bool is_coordinated() const {
+    return restarts() || on_failure == failure_policy::replace || min_nodes < nodes;
+  }
   int first_rank() const { return node_rank * local_size; }
 };
 
@@ -85,7 +92,9 @@ With --on-failure shrink no rank is ended: the program shrinks its communicators
 0 if a rank of this node has ended with 0 and none has failed after that. With --on-failure restart
 all ranks are started again, at most --max-restarts times. With --on-failure replace another process
 takes the place of the rank when the program repairs its world, at most --max-restarts times; the exit
-status is as with shrink. Both need a single node.)";
+status is as with shrink.
+With --nnodes MIN:MAX the ranks start once MAX nodes have come, or MIN or more and no further one for
+30 s. A node that comes later takes part in the next start, or its processes are replacements.)";
 
 struct formatter : CLI::Formatter {
   std::string make_usage(const CLI::App*, std::string) const override {
@@ -170,10 +179,10 @@ inline std::vector<std::string> own_arguments(const CLI::App& app,
 }
 
 inline failure_policy parse_policy(const std::string& text) {
-  if (text == "stop") return failure_policy::stop;
-  if (text == "shrink") return failure_policy::shrink;
-  if (text == "restart") return failure_policy::restart;
-  if (text == "replace") return failure_policy::replace;
+  for (const auto each : {failure_policy::stop, failure_policy::shrink, failure_policy::restart,
+                          failure_policy::replace}) {
+    if (text == policy_names[static_cast<int>(each)]) return each;
+  }
   throw usage_error(fmt::format("--on-failure {} is none of stop, shrink, restart, replace", text));
 }
 
@@ -199,10 +208,6 @@ inline void set_policy(options& o, const std::string& policy, bool keep_going,
   } else if (o.max_restarts > 0) {
     throw usage_error(
         fmt::format("--max-restarts {} needs --on-failure restart or replace", restarts));
-  }
-  if (starts_processes && o.nodes > 1) {
-    throw usage_error(fmt::format("--on-failure {} on {} nodes is not supported, only on one",
-                                  policy.empty() ? "restart" : policy, o.nodes));
   }
 }
 
@@ -254,7 +259,8 @@ inline options parse(const std::vector<std::string>& arguments, std::string& hel
   };
   option("-n,--nproc-per-node", processes, "N",
          "Processes on this node (also -np): a number, cpu, gpu or auto (GPUs, else cores)");
-  option("--nnodes", nodes, "N", "Nodes, each with a colls-run of its own (default 1)");
+  option("--nnodes", nodes, "N|MIN:MAX",
+         "Nodes, each with its own colls-run (default 1), or the least and the most");
   option("--node-rank", node_rank, "N", "Which of them this one is, from 0");
   option("--master-addr", o.master_addr, "ADDRESS",
          "Where node 0 serves the others (default 127.0.0.1 for one node)");
@@ -291,10 +297,15 @@ inline options parse(const std::vector<std::string>& arguments, std::string& hel
 
   if (processes.empty()) throw usage_error("how many processes? pass -n N");
   o.local_size = detail::processes(processes);
-  if (nodes.find(':') != std::string::npos) {
-    throw usage_error(fmt::format("--nnodes {}: a range is not supported, pass one number", nodes));
+  const std::size_t colon = nodes.find(':');
+  o.min_nodes = detail::parse_number("--nnodes", nodes.substr(0, colon), 1, 65536);
+  o.nodes = colon == nodes.npos
+                ? o.min_nodes
+                : detail::parse_number("--nnodes", nodes.substr(colon + 1), 1, 65536);
+  o.most_nodes = o.nodes;
+  if (o.nodes < o.min_nodes) {
+    throw usage_error(fmt::format("--nnodes {}: the least number of nodes comes first", nodes));
   }
-  o.nodes = detail::parse_number("--nnodes", nodes, 1, 65536);
   if (standalone && o.nodes > 1) {
     throw usage_error(fmt::format("--standalone is one node, --nnodes {} are more", o.nodes));
   }

@@ -4,8 +4,8 @@
 
 // Gives replacements of failed ranks their places when the ranks that are left repair the world.
 
+#include "launcher_messages.hpp"
 #include "options.hpp"
-#include "report.hpp"
 #include "world.hpp"
 
 #include <colls/bootstrap/launcher_store.hpp>
@@ -21,63 +21,86 @@
 
 namespace launcher {
 
-/// Serves the store in which ranks that are left ask for their next world, and in which replacements
-/// wait for their places. It knows what each process of this node is, by its local rank at the
-/// start of the job.
+/// Answers the ranks that are left when they ask for their next world in the store of the launchers,
+/// and knows the replacements that wait there for their places. Its processes are numbered by node:
+/// the ranks of the start of the job come first.
 class replacements {
  public:
-  replacements(colls::engine& driver, const options& opts, const world& first,
-               const colls::listener& listener)
+  /// `host` is the address at which the stores of worlds are served.
+  replacements(colls::engine& driver, const options& opts, const world& shared, std::string host)
       : engine_(driver),
         options_(opts),
-        first_(first),
-        processes_(static_cast<std::size_t>(opts.local_size)),
-        server_(driver, make_hello(), colls::secret(first.secret)),
-        tasks_(driver) {
-    const int copy = ::fcntl(listener.descriptor(), F_DUPFD_CLOEXEC, 3);
-    const std::error_code ec = copy < 0 ? colls::detail::last_error() : server_.adopt(copy);
-    if (ec) throw start_error(fmt::format("cannot serve the replacements: {}", ec.message()));
-    world members_listed = first;
-    for (int local = 0; local < opts.local_size; ++local) members_listed.members.push_back(local);
-    tasks_.start(connect(listener.local(), std::move(members_listed)));
-  }
+        shared_(shared),
+        host_(std::move(host)),
+        processes_(static_cast<std::size_t>(opts.size())),
+        tasks_(driver) {}
 
+  /// Called to send a message to the launcher of a node, or of all nodes (-1).
+  std::function<void(int node, const std::string& text)> tell;
   /// Called with each next world. `members` are the processes of its ranks.
   std::function<void(const world& next, const colls::listener& listener)> on_next_world;
-  /// Returns whether the process runs.
-  std::function<bool(int local)> is_running;
-  /// Called when a process must end, because the other ranks go on without it.
-  std::function<void(int local)> on_kill;
-  /// Called when the ranks of the world with this number, which is another one than before, have asked
-  /// for the next.
-  std::function<void(int number)> on_request;
   /// Called when the number of replacements that wait for a place has changed.
   std::function<void(int count)> on_waiting;
+  /// Called when a process has ended, before anything else is known of its end.
+  std::function<void(int process)> on_ended;
 
-  /// A replacement with this number has been started as the process `local`.
-  void started(int local, int number) {
-    at(local) = {process::state::starting, number, 1};
-    if (store_) tasks_.start(await_arrival(local, number, 1));
+  void connect(std::shared_ptr<colls::tcp_store> store) { store_ = std::move(store); }
+  /// The ranks of `nodes` nodes have been told to start.
+  void begin(int nodes) {
+    first_nodes_ = nodes;
+    world first = shared_;
+    for (int process = 0; process < first_size(); ++process) {
+      at(process) = {record::state::member, true};
+      first.members.push_back(process);
+    }
+    tasks_.start(answer_requests(std::move(first)));
   }
-  /// The process has ended. If it `may_come_back`, a replacement follows.
-  void ended(int local, bool may_come_back) {
-    const bool has_waited = at(local).is == process::state::waiting;
-    end_wait(local);
-    at(local).is = may_come_back ? process::state::starting : process::state::gone;
-    if (has_waited) on_waiting(count(process::state::waiting));
+  int first_nodes() const { return first_nodes_; }
+
+  /// A node has come whose processes are replacements. Returns the number of the first of them.
+  int come(int node) {
+    for (int local = 0; local < options_.local_size; ++local) {
+      start(node * options_.local_size + local, numbers_ + 1 + local);
+    }
+    numbers_ += options_.local_size;
+    return numbers_ - options_.local_size + 1;
   }
-  /// Returns whether the process is a rank of a world, or was one.
-  bool has_place(int local) const { return at(local).is == process::state::member; }
+  /// The launcher of a node has gone, and so have its processes.
+  void lost(int node) {
+    for (int local = 0; local < options_.local_size; ++local) {
+      leave(node * options_.local_size + local, record::state::gone);
+    }
+    dismiss_waiting();
+  }
+
+  /// Handles a message of the launcher of a node: `ended LOCAL`, once its process has ended; and then
+  /// `failed LOCAL`, if a replacement is to follow, or `done LOCAL WELL`.
+  void handle(int node, const std::string& kind, std::istream& in) {
+    int local = -1, is_well = 0;
+    if (!(in >> local) || local < 0 || local >= options_.local_size) return;
+    const int process = node * options_.local_size + local;
+    if (kind == "ended") {
+      at(process).runs = false;
+      if (on_ended) on_ended(process);
+    } else if (kind == "failed") {
+      replace(process);
+    } else if (kind == "done" && in >> is_well) {
+      has_success_ |= is_well != 0;
+      leave(process, record::state::gone);
+      dismiss_waiting();
+    }
+  }
 
  private:
-  struct process {
+  struct record {
     enum class state {
+      gone,      // it has ended, and no replacement follows
       member,    // a rank of a world
       starting,  // a replacement that has not come yet
       waiting,   // a replacement without a place
-      gone,      // it has ended, and no replacement follows
     };
-    state is = state::member;
+    state is = state::gone;
+    bool runs = false;
     int replacement = 0;  // its number, or 0 for a process of the start of the job
     int attempt = 0;      // how often it has waited for a place
   };
@@ -85,53 +108,82 @@ class replacements {
   // The value of keys that are set only to end the tasks that wait for them.
   static constexpr const char* over = "over";
 
-  static bool contains(const std::vector<int>& processes, int local) {
-    return std::find(processes.begin(), processes.end(), local) != processes.end();
+  static bool contains(const std::vector<int>& processes, int each) {
+    return std::find(processes.begin(), processes.end(), each) != processes.end();
   }
 
-  process& at(int local) { return processes_[static_cast<std::size_t>(local)]; }
-  const process& at(int local) const { return processes_[static_cast<std::size_t>(local)]; }
+  record& at(int process) { return processes_[static_cast<std::size_t>(process)]; }
+  const record& at(int process) const { return processes_[static_cast<std::size_t>(process)]; }
+  int count_all() const { return static_cast<int>(processes_.size()); }
+  int first_size() const { return first_nodes_ * options_.local_size; }
+  bool has_place(int process) const { return at(process).is == record::state::member; }
 
-  colls::hello make_hello() const {
-    return colls::detail::make_launcher_hello(first_.started_job(), first_.checksum);
+  void tell_owner(const char* kind, int process, const std::string& more = "") {
+    tell(process / options_.local_size,
+         fmt::format("{} {}{}", kind, process % options_.local_size, more));
   }
 
-  colls::task<> connect(colls::endpoint address, world asking) {
-    try {
-      colls::secret key(first_.secret);
-      store_ = co_await colls::detail::dial_store_once(engine_, address, make_hello(), key,
-                                                       colls::never, 10 * colls::seconds);
-    } catch (const colls::error& failed) {
-      colls::log_warn("no rank can be replaced: %s", failed.what());
-      co_return;
+  void announce_waiting() {
+    if (on_waiting) on_waiting(count(record::state::waiting));
+  }
+
+  // A replacement with this number starts.
+  void start(int process, int number) {
+    at(process) = {record::state::starting, true, number, 1};
+    tasks_.start(await_arrival(process, number, 1));
+  }
+  // A process has ended.
+  void leave(int process, record::state next) {
+    const bool has_waited = at(process).is == record::state::waiting;
+    end_wait(process);
+    at(process).is = next;
+    at(process).runs = false;
+    if (has_waited) announce_waiting();
+  }
+
+  // A rank has failed: another process takes its place, or the job ends.
+  void replace(int process) {
+    leave(process, record::state::gone);
+    dismiss_waiting();
+    if (is_dismissed_) return tell_owner("no_more", process);
+    if (used_ == options_.max_restarts) {
+      return tell_owner(
+          "no_more", process,
+          fmt::format(" {} have been started, as many as --max-restarts allows", used_));
     }
-    for (int local = 0; local < options_.local_size; ++local) {
-      const int number = at(local).replacement;
-      if (number > 0) tasks_.start(await_arrival(local, number, 1));
-    }
-    tasks_.start(answer_requests(std::move(asking)));
+    start(process, ++numbers_);
+    tell_owner("replace", process, fmt::format(" {} {}", numbers_, ++used_));
   }
 
-  // Ends the task that waits until the replacement `local`, which has ended, comes.
-  void end_wait(int local) {
-    const process& it = at(local);
-    const int attempt = it.is == process::state::member ? it.attempt + 1 : it.attempt;
-    if (store_ && it.replacement > 0)
+  // Ends the replacements that wait for a place if no rank is left that could give them one.
+  void dismiss_waiting() {
+    const bool has_ranks = std::any_of(
+        processes_.begin(), processes_.end(),
+        [](const record& each) { return each.runs && each.is == record::state::member; });
+    if (has_ranks || std::exchange(is_dismissed_, true)) return;
+    tell(-1, fmt::format("dismiss {}", has_success_ ? 1 : 0));
+  }
+
+  // Ends the task that waits until the replacement `process`, which has ended, comes.
+  void end_wait(int process) {
+    const auto& it = at(process);
+    const int attempt = it.is == record::state::member ? it.attempt + 1 : it.attempt;
+    if (it.replacement > 0)
       tasks_.start(set(colls::detail::arrival_key(it.replacement, attempt), over));
   }
-  colls::task<> await_arrival(int local, int number, int attempt) {
+  colls::task<> await_arrival(int process, int number, int attempt) {
     std::string value;
     try {
       value = co_await store_->get(colls::detail::arrival_key(number, attempt), colls::never - 1);
     } catch (const colls::error& lost) {
-      colls::log_debug("the launcher's store: %s", lost.what());
+      colls::log_debug("the launchers' store: %s", lost.what());
       co_return;
     }
-    process& it = at(local);
+    auto& it = at(process);
     if (it.replacement != number || value == over) co_return;
-    it.is = process::state::waiting;
+    it.is = record::state::waiting;
     it.attempt = attempt;
-    on_waiting(count(process::state::waiting));
+    announce_waiting();
   }
 
   // Answers the requests of the ranks of the world `asking`.
@@ -154,7 +206,7 @@ class replacements {
         co_await store_->set(colls::detail::repair_answer_key(asking.number, number), answer);
       }
     } catch (const colls::error& lost) {
-      colls::log_debug("the launcher's store: %s", lost.what());
+      colls::log_debug("the launchers' store: %s", lost.what());
     }
   }
 
@@ -164,8 +216,7 @@ class replacements {
     if (asking.number < confirmed_) return "other ranks have repaired the world";
     if (!request || request->left.back() >= static_cast<int>(asking.members.size()))
       return "the launcher does not understand the request";
-    if (request->at_least > options_.local_size)
-      return "at_least is more than the number of ranks at the start";
+    if (request->at_least > count_all()) return "at_least is more ranks than the job may have";
     confirm(asking.number);
     // Ranks that were left out earlier, for example in another part of a network, may not come back.
     const bool is_part = !left || std::includes(left->begin(), left->end(), request->left.begin(),
@@ -177,7 +228,7 @@ class replacements {
   void confirm(int number) {
     if (number == confirmed_) return;
     confirmed_ = number;
-    on_request(number);
+    tell(-1, fmt::format("confirm {}", number));
     // The tasks that wait for requests of these worlds end.
     for (; !awaited_.empty() && awaited_.begin()->first < number;
          awaited_.erase(awaited_.begin())) {
@@ -207,9 +258,9 @@ class replacements {
       if (is_time && !std::exchange(has_killed, true)) kill_all_but(left);
     }
     if (!all_live(left)) co_return std::string(colls::detail::lost_answer);
-    const int waiting = count(process::state::waiting);
+    const int waiting = count(record::state::waiting);
     const int total = static_cast<int>(left.size()) + waiting;
-    const int needed = request.at_least > 0 ? request.at_least : options_.local_size;
+    const int needed = request.at_least > 0 ? request.at_least : first_size();
     if (total < needed) {
       co_return fmt::format("{}there are {} ranks, {} of them replacements, and {} are needed",
                             colls::detail::refused_prefix, total, waiting, needed);
@@ -227,31 +278,31 @@ class replacements {
 
   bool all_live(const std::vector<int>& left) const {
     return std::all_of(left.begin(), left.end(),
-                       [this](int local) { return has_place(local) && is_running(local); });
+                       [this](int each) { return has_place(each) && at(each).runs; });
   }
   // Returns the number of processes that run, have a place, and are not left.
   int count_others(const std::vector<int>& left) const {
     int others = 0;
-    for (int local = 0; local < options_.local_size; ++local) {
-      others += !contains(left, local) && has_place(local) && is_running(local) ? 1 : 0;
+    for (int each = 0; each < count_all(); ++each) {
+      others += !contains(left, each) && has_place(each) && at(each).runs ? 1 : 0;
     }
     return others;
   }
-  int count(process::state wanted) const {
+  int count(record::state wanted) const {
     return static_cast<int>(std::count_if(processes_.begin(), processes_.end(),
-                                          [=](const process& each) { return each.is == wanted; }));
+                                          [=](const record& each) { return each.is == wanted; }));
   }
   // Ends the processes that the ranks that are left have excluded.
   void kill_all_but(const std::vector<int>& left) {
-    for (int local = 0; local < options_.local_size; ++local) {
-      if (!contains(left, local) && has_place(local)) on_kill(local);
+    for (int each = 0; each < count_all(); ++each) {
+      if (!contains(left, each) && has_place(each)) tell_owner("kill", each);
     }
   }
   // Returns whether a replacement may come that waits for no place yet.
   bool is_awaited(const std::vector<int>& left) const {
-    for (int local = 0; local < options_.local_size; ++local) {
+    for (int each = 0; each < count_all(); ++each) {
       // A process that has a place and is not left ends soon.
-      if (!contains(left, local) && (has_place(local) || at(local).is == process::state::starting))
+      if (!contains(left, each) && (has_place(each) || at(each).is == record::state::starting))
         return true;
     }
     return false;
@@ -259,30 +310,29 @@ class replacements {
 
   std::string make_next_world(const std::vector<int>& left, const world& asking) {
     colls::next_world next;
-    world made = first_;
+    world made = shared_;
     made.number = next.number = ++worlds_;
     made.generation = next.generation = asking.generation + 1;
-    made.members.clear();
-    for (int local = 0; local < options_.local_size; ++local) {
-      if (!contains(left, local) && at(local).is != process::state::waiting) continue;
-      made.members.push_back(local);
-      next.previous_ranks.push_back(contains(left, local) ? asking.rank_of(local) : -1);
+    for (int each = 0; each < count_all(); ++each) {
+      if (!contains(left, each) && at(each).is != record::state::waiting) continue;
+      made.members.push_back(each);
+      next.previous_ranks.push_back(contains(left, each) ? asking.rank_of(each) : -1);
     }
-    const colls::endpoint launcher = server_.local();
-    const colls::listener listener = listen_at(options_, launcher.address().to_string(), 0);
+    const colls::listener listener = listen_at(options_, host_, 0);
     const colls::endpoint store = listener.local();
     made.store = next.store =
         "tcp://" + colls::detail::host_and_port(store.address().to_string(), store.port());
     on_next_world(made, listener);
+    tell(-1, made.text());
     const std::string text = next.text();
     for (std::size_t rank = 0; rank < made.members.size(); ++rank) {
-      const int local = made.members[rank];
-      process& each = at(local);
-      if (each.is != process::state::waiting) continue;
-      each.is = process::state::member;
+      const int member = made.members[rank];
+      auto& each = at(member);
+      if (each.is != record::state::waiting) continue;
+      each.is = record::state::member;
       tasks_.start(set(colls::detail::place_key(each.replacement, each.attempt),
                        fmt::format("{} {}", rank, text)));
-      tasks_.start(await_arrival(local, each.replacement, each.attempt + 1));
+      tasks_.start(await_arrival(member, each.replacement, each.attempt + 1));
     }
     tasks_.start(answer_requests(std::move(made)));
     return text;
@@ -298,12 +348,17 @@ class replacements {
 
   colls::engine& engine_;
   const options& options_;
-  const world& first_;
-  std::vector<process> processes_;  // by local rank
-  int worlds_ = 0;                  // that have been made after the first
+  const world& shared_;
+  const std::string host_;
+  std::vector<record> processes_;
+  int first_nodes_ = 0;         // that were there at the start of the job
+  int numbers_ = 0;             // of the replacements so far
+  int used_ = 0;                // those of them that have followed a failure
+  bool has_success_ = false;    // a process has ended with exit status 0
+  bool is_dismissed_ = false;   // the replacements that wait are ended
+  int worlds_ = 0;              // that have been made after the first
   int confirmed_ = 0;           // the number of the last world whose ranks have asked for the next
   std::map<int, int> awaited_;  // by world: the number of the request that is awaited
-  colls::store_server server_;
   std::shared_ptr<colls::tcp_store> store_;
   colls::task_group tasks_;  // last: its tasks use all of the above
 };

@@ -11,7 +11,10 @@
 
 #include <unistd.h>
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <istream>
 #include <map>
 
 namespace launcher {
@@ -42,7 +45,7 @@ inline bool common_checksum() {
   }
 }
 
-/// Binds the listener at which node 0 serves the store, before any rank is told its port.
+/// Binds a listener at which node 0 serves a store, before anyone is told its port.
 inline colls::listener listen_at(const options& o, const std::string& host, int port) {
   std::string reason;
   const auto addresses = colls::detail::resolve_host(host, &reason);
@@ -78,10 +81,10 @@ struct world {
   std::string job;
   std::string store;
   bool checksum = false;
-  int restarts = 0;      // how often the ranks have been started again
-  std::string launcher;  // where ranks that are left ask for replacements, or empty
-  int number = 0;        // of this world, see `colls::next_world`
-  int generation = 0;    // how often replacements have come into the world
+  int restarts = 0;       // how often the ranks have been started again
+  std::string launchers;  // the address of the store of the launchers, or empty if there is none
+  int number = 0;         // of this world, see `colls::next_world`
+  int generation = 0;     // how often replacements have come into the world
   /// For each rank the process that it is: the rank that it, or the process that it has replaced, had
   /// at the start. Empty if all ranks are those of the start.
   std::vector<int> members;
@@ -94,6 +97,20 @@ struct world {
   int process_of(int rank) const {
     return members.empty() || rank < 0 ? rank : members[static_cast<std::size_t>(rank)];
   }
+  /// Returns the message that tells the launchers of this world.
+  std::string text() const {
+    return fmt::format("world {} {} {} {}", number, generation, store, fmt::join(members, " "));
+  }
+  /// Changes this world to that of a message. Returns false if the message is malformed.
+  bool read(std::istream& in, int processes) {
+    members.clear();
+    if (!(in >> number >> generation >> store) || !store.starts_with("tcp://")) return false;
+    for (int each = 0; in >> each;) {
+      if (each < 0 || each >= processes) return false;
+      members.push_back(each);
+    }
+    return in.eof() && !members.empty();
+  }
   /// Returns the rank of a process, or -1 if it is none.
   int rank_of(int process) const {
     if (members.empty()) return process;
@@ -102,7 +119,8 @@ struct world {
   }
 };
 
-/// Determines the settings of all ranks. On node 0 `listener` becomes the socket of the store.
+/// Determines the settings of all ranks. On node 0 `listener` becomes the socket of the store, which
+/// is that of the launchers if there is a coordinator.
 inline world make_world(const options& o, colls::listener& listener) {
   world result;
   result.checksum = common_checksum();
@@ -133,11 +151,14 @@ inline world make_world(const options& o, colls::listener& listener) {
   } else {
     result.store = "tcp://" + colls::detail::host_and_port(host, port);
   }
+  if (o.is_coordinated()) result.launchers = std::exchange(result.store, {});
   return result;
 }
 
-/// The complete environment of one local rank, as execve expects it.
-inline std::vector<std::string> environment_of(int local_rank, const options& o, const world& w) {
+/// The complete environment of one local rank, as execve expects it. `replacement` is its number as a
+/// replacement, or 0.
+inline std::vector<std::string> environment_of(int local_rank, int replacement, const options& o,
+                                               const world& w) {
   std::map<std::string, std::string> all;
   for (char** entry = ::environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
@@ -165,7 +186,8 @@ inline std::vector<std::string> environment_of(int local_rank, const options& o,
        {"COLLS_RESTART_COUNT", "COLLS_MAX_RESTARTS", "COLLS_LAUNCHER", "COLLS_REPLACEMENT"}) {
     all.erase(name);
   }
-  if (!w.launcher.empty()) set("COLLS_LAUNCHER", w.launcher);
+  if (o.on_failure == failure_policy::replace) set("COLLS_LAUNCHER", w.launchers);
+  if (replacement > 0) set("COLLS_REPLACEMENT", std::to_string(replacement));
   if (o.restarts()) {
     set("COLLS_RESTART_COUNT", std::to_string(w.restarts));
     set("COLLS_MAX_RESTARTS", std::to_string(o.max_restarts));

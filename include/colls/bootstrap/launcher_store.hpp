@@ -81,7 +81,11 @@ inline std::string waiting_key(int number) { return "colls/waiting/" + std::to_s
 /// Makes `cfg`, whose rank is set, the config of a rank of the world `next`.
 void apply(const next_world& next, config& cfg);
 
-/// Returns the HELLO of connections to the launcher's store.
+/// How many launchers may connect to the store in a job. They are the ranks of this store: its server
+/// notices that one has gone.
+inline constexpr int max_launchers = 1 << 20;
+
+/// Returns the HELLO of connections to the launcher's store, for a process that is no launcher.
 hello make_launcher_hello(const std::string& job, bool checksum);
 
 /// Connects to the store that the launcher serves for repairs. `key` is the secret of the job.

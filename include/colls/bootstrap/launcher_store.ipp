@@ -101,7 +101,7 @@ COLLS_ONCE hello make_launcher_hello(const std::string& job, bool checksum) {
   result.purpose = connection_purpose::store;
   result.job = hash_of(job + "/launcher");
   result.rank = -1;
-  result.world = 1;
+  result.world = max_launchers;
   result.checksum = checksum;
   return result;
 }
