@@ -109,6 +109,20 @@ TEST_CASE("the ranks of all nodes start again after a failure, whichever node co
   }
 }
 
+TEST_CASE("a node whose ranks have ended well starts again with the others") {
+  const job it{{"-n", "1", "--max-restarts", "1", "--grace", "0"},
+               {"sh", "-c",
+                "echo start $COLLS_RESTART_COUNT; [ $COLLS_RANK = 0 ] && exit 0; sleep 0.3;"
+                "exit $((1 - COLLS_RESTART_COUNT))"}};
+  const auto zero = it.node(0);
+  const auto one = it.node(1);
+  CHECK(zero->wait() == 0);
+  CHECK(one->wait() == 0);
+  for (const auto* node : {zero.get(), one.get()}) {
+    for (const char* start : {"start 0", "start 1"}) CHECK(count(node->out(), start) == 1);
+  }
+}
+
 TEST_CASE("when the restarts are used up, the last failure is the end on all nodes") {
   const job it{{"-n", "1", "--max-restarts", "1", "--grace", "0"}, fails_at_first(5, 1)};
   const auto zero = it.node(0);

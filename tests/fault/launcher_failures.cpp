@@ -164,6 +164,21 @@ TEST_CASE("with --on-failure shrink the others go on, and every loss is told") {
   }
 }
 
+TEST_CASE("with --on-failure shrink a program goes on with the ranks that are left") {
+  run it(
+      {"-n", "4", "--on-failure", "shrink", "examples/shrink", "--steps", "200", "--pause", "5"});
+  REQUIRE(it.shows("of 4 is at step 0", 4));
+  ::usleep(100'000);
+  for (const char* then : {"rank 0 of 3 is at step", "rank 0 of 2 is at step"}) {
+    const std::vector<pid_t> ranks = it.left();
+    REQUIRE(ranks.size() >= 2);
+    ::kill(ranks[1], SIGKILL);
+    REQUIRE(it.shows(then));
+  }
+  CHECK(it.wait() == 0);
+  CHECK(contains(it.out(), "the sum of 200 steps is 92300000, on 2 ranks"));
+}
+
 TEST_CASE(
     "with --on-failure shrink a failure of all ranks, or of the last one, is one of the job") {
   const char* const scripts[] = {

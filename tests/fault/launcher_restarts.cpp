@@ -99,6 +99,25 @@ TEST_CASE("neither a signal to the launcher nor a missing program starts anythin
   CHECK(count(missing.err(), "colls-run: start ") == 1);
 }
 
+TEST_CASE("a program goes on from its checkpoint after each restart") {
+  const std::string file =
+      std::filesystem::temp_directory_path() / ("colls-restart-" + std::to_string(::getpid()));
+  run it({"-n", "3", "--max-restarts", "2", "--grace", "0", "examples/restart", "--steps", "200",
+          "--pause", "5", "--checkpoint", file});
+  for (const char* start : {"after 0 restarts", "after 1 restarts"}) {
+    REQUIRE(it.shows(start, 3));
+    ::usleep(300'000);
+    const std::vector<pid_t> ranks = it.left();
+    REQUIRE(!ranks.empty());
+    ::kill(ranks.back(), SIGKILL);
+  }
+  CHECK(it.wait() == 0);
+  std::filesystem::remove(file);
+  CHECK(contains(it.out(), "the sum of 200 steps on 3 ranks is 60300"));
+  CHECK(count(it.out(), "is at step 0 after 0 restarts") == 3);
+  CHECK(count(it.out(), "is at step 0 ") == 3);  // later starts have not begun anew
+}
+
 TEST_CASE("every start has the limits, the signals and the input of the first one") {
   const std::string script =
       "ulimit -n; grep -E '^Sig(Blk|Ign)' /proc/self/status; read line; echo got $line;"

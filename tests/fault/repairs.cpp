@@ -286,6 +286,20 @@ TEST_CASE("if no rank is left, the job ends") {
   CHECK(it.all_gone(5));
 }
 
+TEST_CASE("a replacement that waits does not outlive the last rank") {
+  run it(repair(2));
+  REQUIRE(are_at_work(it, 2, 0));
+  const pid_t last = process_of(it, 1);
+  ::kill(last, SIGSTOP);
+  send(it, 0, SIGKILL);
+  REQUIRE(it.shows("a replacement for rank 0 starts"));
+  ::usleep(300'000);  // it waits for its place, which only the stopped rank could give it
+  ::kill(last, SIGKILL);
+  CHECK(it.wait(20) == 128 + SIGKILL);
+  CHECK(contains(it.err(), "no rank is left with which the replacements could go on"));
+  CHECK(it.all_gone(5));
+}
+
 TEST_CASE("ranks that no launcher replaces are told to shrink") {
   run it({"-n", "3", "--on-failure", "shrink", "examples/repair"});
   REQUIRE(are_at_work(it, 3, 0));
