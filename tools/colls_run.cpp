@@ -94,10 +94,6 @@ void set_non_blocking(const descriptor& end) {
   }
 }
 
-void print_line(const std::string& message) {
-  std::fprintf(stderr, "colls-run: %s\n", message.c_str());
-}
-
 // What a launcher needs to take part in a job whose starts node 0 decides.
 struct coordination {
   coordination(colls::engine& engine, const options& o, const world& shared,
@@ -107,6 +103,7 @@ struct coordination {
   }
   launcher_link link;
   std::optional<coordinator> center;  // on node 0
+  bool has_ended = false;             // the coordinator has said so while ranks ran
 };
 
 // Connects a job with the coordinator, for one start.
@@ -129,6 +126,9 @@ class coordinated_job {
     running.on_done = [this](int local, bool is_well) {
       with_.link.send(fmt::format("done {} {}", local, is_well ? 1 : 0));
     };
+    running.on_final = [this] {
+      if (!with_.has_ended) with_.link.send("final");
+    };
     with.link.on_change = [this] { receive(); };
     if (with.center) serve(*with.center);
     receive();
@@ -142,7 +142,7 @@ class coordinated_job {
     if (auto& replacing = with_.center->replacing()) {
       replacing->on_next_world = nullptr;
       replacing->on_waiting = nullptr;
-      replacing->on_ended = nullptr;
+      replacing->on_failed = nullptr;
     }
   }
 
@@ -151,7 +151,8 @@ class coordinated_job {
     center.on_print = [this](const std::string& line) { running_.print(line); };
     center.on_node_lost = [this](int node) {
       for (const auto& each : channels_) {
-        each->announce_unjoined(node * options_.local_size, options_.local_size);
+        each->announce_unjoined(node * options_.local_size, options_.local_size,
+                                "the launcher of its node is gone, and it had not joined");
       }
     };
     auto& replacing = center.replacing();
@@ -163,10 +164,11 @@ class coordinated_job {
       for (const auto& each : channels_) each->announce_waiting(count);
     };
     // The launcher of another node may not have opened its channel yet.
-    replacing->on_ended = [this](int process) {
+    replacing->on_failed = [this](int process) {
       const int local = process - options_.first_rank();
       if (local >= 0 && local < options_.local_size) return;
-      for (const auto& each : channels_) each->announce_unjoined(process, 1);
+      for (const auto& each : channels_)
+        each->announce_unjoined(process, 1, "it failed, and had not joined");
     };
   }
 
@@ -180,7 +182,10 @@ class coordinated_job {
     std::istringstream in(text);
     const std::string kind = kind_of(in);
     int number = 0;
-    if (kind == "end") return running_.end(rest_of(in));
+    if (kind == "end") {
+      with_.has_ended = true;
+      return running_.end(rest_of(in));
+    }
     if (kind == "world") {
       const bool is_known = with_.center.has_value();  // the coordinator has said so itself
       if (!is_known && next_.read(in, options_.most_nodes * options_.local_size))
@@ -274,9 +279,10 @@ job_result run_ranks(boost::asio::io_context& io, colls::engine& engine, const o
     return channels.empty() ? std::nullopt : channels.back()->absent_peer_of(rank);
   };
   running.needed = [&] {
+    if (coordinated != nullptr && running.is_final()) return false;
     const bool is_for_others = coordinated != nullptr && coordinated->center &&
-                               coordinated->center->has_others() &&
-                               o.on_failure == failure_policy::replace && !running.is_final();
+                               o.on_failure != failure_policy::restart && !running.is_ending() &&
+                               coordinated->center->has_others();
     return is_for_others || (!channels.empty() && channels.back()->needed());
   };
   running.has_restarts = o.restarts() && shared.restarts < o.max_restarts;
@@ -315,6 +321,8 @@ int pending_end() {
 // what this launcher ends with.
 std::optional<start_order> await_order(boost::asio::io_context& io, launcher_link& link,
                                        int& status) {
+  using clock = std::chrono::steady_clock;
+  std::optional<clock::time_point> left;  // when a signal has come
   for (;;) {
     while (const auto text = link.take()) {
       std::istringstream in(*text);
@@ -323,6 +331,7 @@ std::optional<start_order> await_order(boost::asio::io_context& io, launcher_lin
         const auto order = start_order::parse(in);
         if (!order)
           throw start_error("node 0 has sent an order that this node does not understand");
+        if (left) continue;
         return order;
       }
       if (kind != "end" && kind != "refused") continue;
@@ -333,16 +342,24 @@ std::optional<start_order> await_order(boost::asio::io_context& io, launcher_lin
       return std::nullopt;
     }
     if (!link.problem().empty()) throw start_error(link.problem());
-    if (const int signal = pending_end()) {
+    const int signal = left ? 0 : pending_end();
+    if (signal != 0) {
       link.send(fmt::format("over {}", static_cast<int>(node_outcome::leaving)));
       status = 128 + signal;
+      left = clock::now();
     }
+    if (left && clock::now() > *left + std::chrono::seconds(2)) return std::nullopt;
     io.run_one_for(std::chrono::milliseconds(100));
   }
 }
 
 // Runs until the other launchers know that this one ends.
-void leave(boost::asio::io_context& io, colls::engine& engine, coordination& with) {
+void leave(boost::asio::io_context& io, colls::engine& engine, coordination& with, double grace) {
+  // Node 0 stays while other nodes end their ranks.
+  const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(grace + 8);
+  while (with.center && with.center->has_others() && std::chrono::steady_clock::now() < until) {
+    io.run_one_for(std::chrono::milliseconds(100));
+  }
   with.link.leave();
   while (!with.link.is_gone()) io.run_one();
   if (!with.center) return;
@@ -377,10 +394,14 @@ int run_coordinated(boost::asio::io_context& io, colls::engine& engine, const op
         run_ranks(io, engine, now, shared, order->replacement,
                   with.center ? with.center->store_of_ranks() : none, &with, inherited, title);
     status = ended.status;
-    if (!with.link.problem().empty()) return status;
+    if (!with.link.problem().empty()) {
+      if (!ended.has_told_loss) print_line(with.link.problem());
+      return status;
+    }
     with.link.send(fmt::format("over {}", static_cast<int>(ended.outcome)));
+    if (with.has_ended) break;
   }
-  leave(io, engine, with);
+  leave(io, engine, with, o.grace);
   return status;
 }
 

@@ -135,6 +135,16 @@ TEST_CASE("when the restarts are used up, the last failure is the end on all nod
   }
 }
 
+TEST_CASE("a node whose ranks have ended well reports that those of another have failed") {
+  const job it{{"-n", "1", "--max-restarts", "1", "--grace", "0"},
+               {"sh", "-c", "[ $COLLS_RANK = 0 ] && exit 0; sleep 0.3; exit 3"}};
+  const auto zero = it.node(0);
+  const auto one = it.node(1);
+  CHECK(zero->wait() == 1);
+  CHECK(one->wait() == 3);
+  CHECK(contains(zero->err(), "colls-run: ranks of other nodes have failed"));
+}
+
 TEST_CASE("what another start would not mend ends the job on all nodes") {
   const job it{{"-n", "1", "--max-restarts", "3", "--grace", "0"},
                {"sh", "-c", "[ $COLLS_NODE_RANK = 0 ] && exec sleep 1000; kill -9 $PPID; sleep 9"}};
@@ -269,8 +279,58 @@ TEST_CASE("a signal ends this node, and on node 0 the job") {
   REQUIRE(zero->shows("rank 0 of 1 is at step"));
   one = it.node(1);
   REQUIRE(zero->shows("rank 0 of 2 is at step", 2));
+  const auto began = clock::now();
   zero->signal(SIGTERM);
   CHECK(zero->wait() == 128 + SIGTERM);
-  CHECK(one->wait() != 0);
+  CHECK(one->wait() == 1);
+  CHECK(seconds_since(began) < 5);  // --grace is 0.5
+  CHECK(contains(one->err(), "colls-run: node 0 has ended the job"));
   CHECK(one->left().empty());
+}
+
+TEST_CASE("a signal ends a launcher that waits for other nodes") {
+  const job it{{"-n", "1", "--on-failure", "restart", "--grace", "0"}, {"sleep", "1000"}};
+  const auto zero = it.node(0);
+  const auto one = it.node(1);
+  REQUIRE(zero->at_least(1));
+  REQUIRE(one->at_least(1));
+  one->signal(SIGKILL);
+  REQUIRE(zero->shows("1 of 2 nodes have come; waiting for more"));
+  zero->signal(SIGINT);
+  CHECK(zero->wait(10) == 128 + SIGINT);
+}
+
+TEST_CASE("a range of nodes does not change what happens when ranks of one node end well") {
+  const job it{{"-n", "1", "--grace", "0.2"},
+               {"sh", "-c", "[ $COLLS_RANK = 0 ] || { sleep 1.5; echo done; }"},
+               new_port(),
+               "1:2"};
+  const auto zero = it.node(0);
+  const auto one = it.node(1);
+  CHECK(zero->wait() == 0);
+  CHECK(one->wait() == 0);
+  CHECK(one->out() == "[1] done\n");
+}
+
+TEST_CASE("a node that has come later shares the end of the job") {
+  const job it{{"-n", "1", "--on-failure", "replace", "--grace", "0.5"},
+               {"sh", "-c", "[ -z \"$COLLS_REPLACEMENT\" ] && sleep 1000; exec examples/repair"},
+               new_port(),
+               "1:2"};
+  const auto zero = it.node(0);
+  auto one = it.node(1);
+  REQUIRE(zero->at_least(1));
+  REQUIRE(one->at_least(1));
+  one->signal(SIGKILL);
+  REQUIRE(zero->shows("colls-run: the launcher of node 1"));
+  one = it.node(1);
+  REQUIRE(zero->shows("colls-run: node 1"));
+  REQUIRE(one->at_least(1));
+  kill_rank(*zero, "0");
+  CHECK(zero->wait() == 1);  // the rank of the other node was the first to fail
+  CHECK(one->wait() == 1);
+  for (const auto* node : {zero.get(), one.get()}) {
+    CHECK(contains(node->err(), "no rank is left with which the replacements could go on"));
+    CHECK(node->left().empty());
+  }
 }

@@ -235,7 +235,8 @@ long count_lines(const std::string& path) {
 
 TEST_CASE("ten repairs later nothing is left of the lost ranks, in the launcher and in a rank") {
   const int repairs = std::getenv("COLLS_TEST_FULL") == nullptr ? 10 : 100;
-  run it(shell(3, "exec examples/repair --steps " + std::to_string(300 + 30 * repairs) + " --pause 5",
+  run it(shell(3,
+               "exec examples/repair --steps " + std::to_string(300 + 30 * repairs) + " --pause 5",
                {"--on-failure", "replace", "--max-restarts", std::to_string(repairs)}));
   REQUIRE(are_at_work(it, 3, 0));
   const std::string launcher = "/proc/" + std::to_string(it.pid());

@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,7 +41,7 @@ class coordinator final : colls::failure_listener {
     const std::error_code ec = copy < 0 ? colls::detail::last_error() : server_.adopt(copy);
     if (ec) throw start_error(fmt::format("cannot serve the launchers: {}", ec.message()));
     if (opts.on_failure == failure_policy::replace) {
-      replacing_.emplace(driver, opts, shared, server_.local().address().to_string());
+      replacing_.emplace(driver, opts, shared);
       replacing_->tell = [this](int index, const std::string& text) { tell(index, text); };
     }
     tasks_.start(connect(shared, socket.local()));
@@ -63,8 +64,9 @@ class coordinator final : colls::failure_listener {
   // A launcher that is connected, by its number in the store.
   struct node {
     join_message joined;
-    int index = -1;     // in this start
+    int index = -1;     // in the last start in which it has taken part
     bool runs = false;  // its ranks have been started, and it has not reported their end
+    node_outcome outcome = node_outcome::good;
     int sent = 0;
   };
 
@@ -111,6 +113,7 @@ class coordinator final : colls::failure_listener {
     if (sender == nodes_.end()) return;
     int value = 0;
     if (kind == "over" && in >> value) return ended(launcher, static_cast<node_outcome>(value));
+    if (kind == "final") return end_job(launcher);
     if (replacing_ && sender->second.runs) {
       replacing_->handle(sender->second.index, kind, in);
       place_waiting_nodes();
@@ -118,9 +121,11 @@ class coordinator final : colls::failure_listener {
   }
 
   colls::task<> join(int launcher, std::optional<join_message> message) {
+    if (nodes_.contains(launcher)) co_return;
     // The launcher of this node may have been killed just now.
     if (message && find_node(message->node_rank) != nullptr)
       co_await engine_.sleep_until(engine_.now() + 2 * colls::seconds);
+    if (lost_.contains(launcher)) co_return;
     const std::string problem = message ? find_problem(*message) : "it is not understood";
     if (!problem.empty()) {
       send(launcher, "refused " + problem);
@@ -143,10 +148,11 @@ class coordinator final : colls::failure_listener {
       return fmt::format("host {} is --node-rank {} already", other->joined.host,
                          message.node_rank);
     }
-    if (is_over_) return "the job has ended";
+    if (has_ended()) return "the job has ended";
     const bool takes_more = options_.on_failure == failure_policy::restart || replacing_;
     return starts_ == 0 || takes_more ? "" : "the job has started without it";
   }
+  bool has_ended() const { return is_over_ || (replacing_ && replacing_->is_dismissed()); }
   const node* find_node(int node_rank) const {
     for (const auto& [launcher, each] : nodes_) {
       if (each.joined.node_rank == node_rank) return &each;
@@ -156,6 +162,7 @@ class coordinator final : colls::failure_listener {
 
   // A launcher has gone without a goodbye.
   void rank_failed(int launcher, const colls::reported_failure&) override {
+    lost_.insert(launcher);
     const auto found = nodes_.find(launcher);
     if (found == nodes_.end()) return;
     const node lost = found->second;
@@ -179,17 +186,27 @@ class coordinator final : colls::failure_listener {
     const node it = nodes_[launcher];
     nodes_[launcher].runs = false;
     worst_ = std::max(worst_, outcome);
+    nodes_[launcher].outcome = outcome;
     if (replacing_ && it.index >= 0) replacing_->lost(it.index);
-    const bool is_end = outcome == node_outcome::final || it.joined.node_rank == 0;
+    // Its ranks may not even have started.
+    if (outcome == node_outcome::leaving && it.runs && on_node_lost) on_node_lost(it.index);
+    if (outcome == node_outcome::final || it.joined.node_rank == 0) end_job(launcher, outcome);
     const bool may_start = options_.on_failure == failure_policy::restart;
     if (may_start && outcome < node_outcome::leaving) return decide_end();
     send(launcher, "end");
     nodes_.erase(launcher);
-    if (is_end && !std::exchange(is_over_, true)) {
-      tell_all(fmt::format("end node {} has ended the job", it.joined.node_rank));
-    }
     place_waiting_nodes();
     decide_end();
+  }
+  // A node ends the job. Node 0 does so, too, when its ranks have ended and do not start again.
+  void end_job(int launcher, node_outcome outcome = node_outcome::final) {
+    const bool may_start = options_.on_failure == failure_policy::restart;
+    if (may_start && outcome < node_outcome::leaving) return;
+    if (std::exchange(is_over_, true)) return;
+    for (const auto& [other, each] : nodes_) {
+      if (other == launcher) continue;
+      send(other, fmt::format("end node {} has ended the job", nodes_[launcher].joined.node_rank));
+    }
   }
 
   bool is_running() const {
@@ -202,7 +219,15 @@ class coordinator final : colls::failure_listener {
     if (options_.on_failure != failure_policy::restart || is_running() || is_over_) return;
     if (worst_ == node_outcome::good || starts_ > options_.max_restarts) {
       is_over_ = true;
-      return tell_all("end");
+      const bool is_good = worst_ == node_outcome::good;
+      for (const auto& [launcher, each] : nodes_) {
+        // What its own ranks have done is no news for a node.
+        send(launcher, each.index < 0 ? "refused the job has ended"
+                       : is_good || each.outcome != node_outcome::good
+                           ? "end"
+                           : "end ranks of other nodes have failed");
+      }
+      return;
     }
     last_arrival_ = engine_.now();
     await_nodes();
@@ -214,9 +239,16 @@ class coordinator final : colls::failure_listener {
     if (!is_running() && !std::exchange(is_waiting_, true)) tasks_.start(look_again());
   }
   colls::task<> look_again() {
+    const colls::time_point began = engine_.now();
+    bool has_said = false;
     while (!is_running() && !is_over_) {
       co_await engine_.sleep_until(engine_.now() + 200 * colls::milliseconds);
       start_if_complete();
+      if (!is_running() && !is_over_ && engine_.now() > began + 2 * colls::seconds &&
+          !std::exchange(has_said, true)) {
+        print_line(fmt::format("{} of {} nodes have come; waiting for more", nodes_.size(),
+                               options_.nodes));
+      }
     }
     is_waiting_ = false;
   }
@@ -240,7 +272,7 @@ class coordinator final : colls::failure_listener {
       return nodes_[a].joined.node_rank < nodes_[b].joined.node_rank;
     });
     try {
-      store_of_ranks_ = listen_at(options_, server_.local().address().to_string(), 0);
+      store_of_ranks_ = listen_for_ranks(options_);
     } catch (const start_error& failed) {
       is_over_ = true;
       return tell_all(fmt::format("end {}", failed.what()));
@@ -249,11 +281,12 @@ class coordinator final : colls::failure_listener {
     start_order made;
     made.restarts = starts_++;
     made.nodes = static_cast<int>(order.size());
-    made.store = store_address();
+    made.store = address_of(store_of_ranks_, options_);
     if (replacing_) replacing_->begin(made.nodes);
     for (const int launcher : order) {
       nodes_[launcher].runs = true;
       nodes_[launcher].index = made.node++;
+      nodes_[launcher].outcome = node_outcome::good;
       start_order each = made;
       each.node = nodes_[launcher].index;
       send(launcher, each.text());
@@ -263,6 +296,13 @@ class coordinator final : colls::failure_listener {
   // Starts replacements on nodes that have come after the start, where others have been lost.
   void place_waiting_nodes() {
     if (starts_ == 0 || !replacing_ || is_over_) return;
+    if (has_ended()) {
+      for (auto& [launcher, each] : nodes_) {
+        if (!each.runs) send(launcher, "refused the job has ended");
+      }
+      std::erase_if(nodes_, [](const auto& each) { return !each.second.runs; });
+      return;
+    }
     for (auto& [launcher, each] : nodes_) {
       if (each.runs) continue;
       const int index = free_index();
@@ -273,7 +313,7 @@ class coordinator final : colls::failure_listener {
       made.node = index;
       made.nodes = std::max(index + 1, replacing_->first_nodes());
       made.replacement = replacing_->come(index);
-      made.store = store_address();
+      made.store = address_of(store_of_ranks_, options_);
       send(launcher, made.text());
       if (on_print) {
         on_print(
@@ -290,11 +330,6 @@ class coordinator final : colls::failure_listener {
       if (!is_taken) return index;
     }
     return -1;
-  }
-
-  std::string store_address() const {
-    const colls::endpoint local = store_of_ranks_.local();
-    return "tcp://" + colls::detail::host_and_port(local.address().to_string(), local.port());
   }
 
   void tell(int index, const std::string& text) {
@@ -331,6 +366,7 @@ class coordinator final : colls::failure_listener {
   std::shared_ptr<colls::tcp_store> store_;
   colls::listener store_of_ranks_;
   std::map<int, node> nodes_;
+  std::set<int> lost_;  // the launchers that have gone without a goodbye
   int receiving_ = 0;  // the launchers from which messages are received have numbers up to this one
   int starts_ = 0;     // of the ranks
   bool is_waiting_ = false;  // for nodes: `look_again` runs

@@ -71,13 +71,12 @@ class failure_channel final : colls::failure_listener {
     report();
   }
 
-  /// Processes of another node have ended with their launcher. The server notices the end of those that
-  /// have joined.
-  void announce_unjoined(int first, int count) {
+  /// Processes of another node have failed. The server notices the end of those that have joined.
+  void announce_unjoined(int first, int count, const char* reason) {
     for (int process = first; server_ && process < first + count; ++process) {
       const int rank = world_.rank_of(process);
       if (rank < 0 || rank >= world_.size(options_) || server_->has_joined(rank)) continue;
-      server_->announce_failure(rank, "the launcher of its node is gone, and it had not joined");
+      server_->announce_failure(rank, reason);
     }
   }
 
@@ -161,6 +160,11 @@ class failure_channel final : colls::failure_listener {
                              code == colls::errc::version_mismatch ||
                              code == colls::errc::crypto_failed;
           refusals = final ? refusals + 1 : 0;
+          const bool is_other =
+              std::string(failed.record().detail).find("another job") != std::string::npos;
+          if (is_other && !std::exchange(has_told_other_job_, true))
+            colls::log_warn("%s Or do --on-failure or --nnodes differ there?",
+                            failed.record().detail);
         }
       }
       if (refusals >= 3) {
@@ -303,6 +307,7 @@ class failure_channel final : colls::failure_listener {
   int waiting_announcements_ = 0;
   bool checking_absent_ = false;  // `announce_absent` runs
   bool reporting_ = false;
+  bool has_told_other_job_ = false;
   bool rejected_ = false;  // the store refused this launcher: another secret or version
   bool announcing_end_ = false;
   bool end_announced_ = false;

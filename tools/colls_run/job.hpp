@@ -27,6 +27,7 @@ namespace launcher {
 struct job_result {
   int status = 0;  // for `exit`
   node_outcome outcome = node_outcome::good;
+  bool has_told_loss = false;  // it has printed that the launcher of node 0 is gone
 };
 
 class job {
@@ -90,7 +91,7 @@ class job {
   /// Kills a process that the other ranks go on without, and asks for a replacement.
   void kill(int local) {
     rank_state& it = ranks_[static_cast<std::size_t>(local)];
-    if (!it.running || std::exchange(it.is_killed, true)) return;
+    if (!it.is_alive() || std::exchange(it.is_killed, true)) return;
     print(fmt::format("colls-run: the others go on without rank {}: SIGKILL to it",
                       options_.first_rank() + local));
     command_guard(message::kind::kill, 0, local);
@@ -128,11 +129,15 @@ class job {
   /// Ends the replacements that wait for a place, because no rank is left that could give them one.
   void dismiss_waiting(bool has_success) {
     is_dismissed_ = true;
-    if (!has_success && !has_success_)
-      print("colls-run: no rank is left with which the replacements could go on: ending them");
+    has_success_ |= has_success;
+    if (!has_success_) {
+      if (!is_final_)
+        print("colls-run: no rank is left with which the replacements could go on: ending them");
+      if (!first_failure_) first_failure_ = 1;
+    }
     refuse_replacements();
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
-      if (!ranks_[i].running) continue;
+      if (!ranks_[i].is_alive()) continue;
       ranks_[i].is_killed = true;
       command_guard(message::kind::kill, 0, static_cast<int>(i));
     }
@@ -149,8 +154,12 @@ class job {
   }
   /// Prints a line of the launcher.
   void print(const std::string& line) { outputs_.print(line); }
-  /// Returns whether no rank of this node will run any more, whatever other nodes do.
+  /// Called once when the job as a whole is to end, whatever the other nodes do.
+  std::function<void()> on_final;
+  /// Returns whether no rank of this node will run any more.
   bool is_final() const { return is_final_ || interrupted_ != 0; }
+  /// Returns whether the ranks of this node are being ended, perhaps to start again.
+  bool is_ending() const { return is_final() || (first_failure_ && !goes_on()); }
 
   /// The store reports that a rank has failed, or that the launcher of node 0 has failed (-1). With
   /// `died` the connection of the rank ended without a goodbye.
@@ -175,6 +184,7 @@ class job {
       first_failure_ = 1;
       summary_ = rank < 0 ? "node 0" : who;
       print(line);
+      has_told_loss_ |= rank < 0;
     }
     begin_ending();
   }
@@ -183,8 +193,9 @@ class job {
   job_result run() {
     while (!finished_ || !outputs_.empty() || (needed && needed())) {
       io_.run_one();
+      if (outcome() == node_outcome::final && on_final) std::exchange(on_final, nullptr)();
     }
-    return {status(), outcome()};
+    return {status(), outcome(), has_told_loss_};
   }
 
  private:
@@ -194,6 +205,8 @@ class job {
     bool is_replacement = false;
     bool is_killed = false;   // by this launcher, although it has not failed
     bool is_awaited = false;  // it has ended, and the launcher has asked for a replacement
+    // Returns whether it has not ended. The guard may not have reported its start yet.
+    bool is_alive() const { return running ? !is_awaited : pid == 0; }
     std::optional<failed_child> exited_well = {};  // set once it has ended with exit status 0
     std::unique_ptr<rank_output> out, err;
   };
@@ -493,6 +506,7 @@ class job {
   int ended_ = 0;
   int starting_ = 0;                  // replacements of which the guard has not reported the start
   bool is_empty_ = false;             // the guard has said that no process is left
+  bool has_told_loss_ = false;        // of the launcher of node 0
   bool is_dismissed_ = false;         // the replacements that wait are ended
   int interrupted_ = 0;               // the signal that ended the job
   std::optional<int> first_failure_;  // exit status of the first failure

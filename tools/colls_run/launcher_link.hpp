@@ -72,14 +72,43 @@ class launcher_link {
     return me;
   }
 
+  // Tries until node 0 answers. Throws the last error if that takes too long, or if another attempt
+  // would not help.
   colls::task<std::shared_ptr<colls::tcp_store>> dial(int number) {
-    colls::secret key(shared_.secret);
     const auto address = colls::detail::parse_address(shared_.launchers);
-    const colls::port_list ports{address.port};
     const colls::hello me = make_hello(number);
-    auto dialing = colls::dial_store(engine_, address, ports, me, key, engine_.now() + patience,
-                                     10 * colls::seconds);
-    co_return co_await dialing;
+    const colls::time_point began = engine_.now();
+    bool has_said = false;
+    for (;;) {
+      colls::failure last(colls::errc::resolve_failed);
+      last.set_detail("the host name %s is unknown", address.host.c_str());
+      for (const auto& host : colls::detail::resolve_host(address.host)) {
+        const colls::endpoint target(host, static_cast<std::uint16_t>(address.port));
+        colls::secret key(shared_.secret);
+        try {
+          auto store = co_await colls::detail::dial_store_once(
+              engine_, target, me, key, began + patience, 10 * colls::seconds);
+          co_return store;
+        } catch (const colls::error& failed) {
+          last = failed.record();
+        }
+        if (is_permanent(last.code)) throw colls::error(last);
+      }
+      const colls::time_point waited = engine_.now() - began;
+      if (waited >= patience) throw colls::error(last);
+      if (waited >= 10 * colls::seconds && !std::exchange(has_said, true))
+        print_line(fmt::format("waiting for node 0: {}", reason_of(last)));
+      co_await engine_.sleep_until(engine_.now() + 100 * colls::milliseconds);
+    }
+  }
+  static bool is_permanent(colls::errc code) {
+    return code == colls::errc::auth_failed || code == colls::errc::version_mismatch ||
+           code == colls::errc::crypto_failed || code == colls::errc::insecure_bind;
+  }
+  static std::string reason_of(const colls::failure& failed) {
+    const std::string detail = failed.detail;
+    const bool is_other = detail.find("another job") != detail.npos;
+    return detail + (is_other ? " Or do --on-failure or --nnodes differ there?" : "");
   }
 
   colls::task<> connect() {
@@ -104,10 +133,10 @@ class launcher_link {
     }
     if (has_left_) co_return;
     problem_ = store_ ? fmt::format("the launcher of node 0 is gone ({})", failed->detail)
-               : failed->code == colls::errc::unreachable
-                   ? fmt::format("the launcher of node 0 does not answer at {} within {} s",
-                                 shared_.launchers.substr(6), patience / colls::seconds)
-                   : std::string(failed->detail);
+               : is_permanent(failed->code)
+                   ? fmt::format("node 0 does not take this node: {}", failed->detail)
+                   : fmt::format("node 0 has not answered within {} s: {}",
+                                 patience / colls::seconds, reason_of(*failed));
     if (on_change) on_change();
   }
 
@@ -130,9 +159,13 @@ class launcher_link {
   }
 
   colls::task<> say_goodbye() {
+    const colls::time_point deadline = engine_.now() + colls::seconds;
+    while (is_sending_ && engine_.now() < deadline) {
+      co_await engine_.sleep_until(engine_.now() + colls::milliseconds);
+    }
     has_left_ = true;
     try {
-      co_await store_->leave(engine_.now() + colls::seconds);
+      co_await store_->leave(deadline);
     } catch (const colls::error& lost) {
       colls::log_debug("the launchers' store: %s", lost.what());
     }

@@ -86,8 +86,8 @@ struct start_order {
   static std::optional<start_order> parse(std::istream& in) {
     start_order it;
     if (!(in >> it.restarts >> it.node >> it.nodes >> it.replacement >> it.store) ||
-        it.restarts < 0 || it.node < 0 || it.nodes < 1 || it.replacement < 0 ||
-        it.node + it.nodes > 2 * 65536) {
+        it.restarts < 0 || it.node < 0 || it.node > 65535 || it.nodes < 1 || it.nodes > 65536 ||
+        it.replacement < 0) {
       return std::nullopt;
     }
     return it;

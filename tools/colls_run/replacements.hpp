@@ -26,12 +26,10 @@ namespace launcher {
 /// the ranks of the start of the job come first.
 class replacements {
  public:
-  /// `host` is the address at which the stores of worlds are served.
-  replacements(colls::engine& driver, const options& opts, const world& shared, std::string host)
+  replacements(colls::engine& driver, const options& opts, const world& shared)
       : engine_(driver),
         options_(opts),
         shared_(shared),
-        host_(std::move(host)),
         processes_(static_cast<std::size_t>(opts.size())),
         tasks_(driver) {}
 
@@ -41,8 +39,8 @@ class replacements {
   std::function<void(const world& next, const colls::listener& listener)> on_next_world;
   /// Called when the number of replacements that wait for a place has changed.
   std::function<void(int count)> on_waiting;
-  /// Called when a process has ended, before anything else is known of its end.
-  std::function<void(int process)> on_ended;
+  /// Called when a process has failed.
+  std::function<void(int process)> on_failed;
 
   void connect(std::shared_ptr<colls::tcp_store> store) { store_ = std::move(store); }
   /// The ranks of `nodes` nodes have been told to start.
@@ -56,6 +54,8 @@ class replacements {
     tasks_.start(answer_requests(std::move(first)));
   }
   int first_nodes() const { return first_nodes_; }
+  /// Returns whether no rank is left that could give places to replacements.
+  bool is_dismissed() const { return is_dismissed_; }
 
   /// A node has come whose processes are replacements. Returns the number of the first of them.
   int come(int node) {
@@ -81,10 +81,11 @@ class replacements {
     const int process = node * options_.local_size + local;
     if (kind == "ended") {
       at(process).runs = false;
-      if (on_ended) on_ended(process);
     } else if (kind == "failed") {
+      if (on_failed) on_failed(process);
       replace(process);
     } else if (kind == "done" && in >> is_well) {
+      if (is_well == 0 && on_failed) on_failed(process);
       has_success_ |= is_well != 0;
       leave(process, record::state::gone);
       dismiss_waiting();
@@ -318,10 +319,8 @@ class replacements {
       made.members.push_back(each);
       next.previous_ranks.push_back(contains(left, each) ? asking.rank_of(each) : -1);
     }
-    const colls::listener listener = listen_at(options_, host_, 0);
-    const colls::endpoint store = listener.local();
-    made.store = next.store =
-        "tcp://" + colls::detail::host_and_port(store.address().to_string(), store.port());
+    const colls::listener listener = listen_for_ranks(options_);
+    made.store = next.store = address_of(listener, options_);
     on_next_world(made, listener);
     tell(-1, made.text());
     const std::string text = next.text();
@@ -349,7 +348,6 @@ class replacements {
   colls::engine& engine_;
   const options& options_;
   const world& shared_;
-  const std::string host_;
   std::vector<record> processes_;
   int first_nodes_ = 0;         // that were there at the start of the job
   int numbers_ = 0;             // of the replacements so far

@@ -13,11 +13,17 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <deque>
 #include <string>
 #include <vector>
 
 namespace launcher {
+
+/// Prints a line while no rank runs. Otherwise `job::print` does so.
+inline void print_line(const std::string& message) {
+  std::fprintf(stderr, "colls-run: %s\n", message.c_str());
+}
 
 inline std::string signal_name(int number) {
   const char* const name = ::sigabbrev_np(number);

@@ -75,6 +75,24 @@ inline colls::listener listen_at(const options& o, const std::string& host, int 
   throw start_error(fmt::format("cannot listen at {} port {}: {}", host, port, ec.message()));
 }
 
+/// Returns the address of node 0, without brackets.
+inline std::string master_host(const options& o) {
+  std::string host = o.master_addr.empty() ? "127.0.0.1" : o.master_addr;
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  }
+  return host;
+}
+
+/// Binds a listener for the ranks of one world. Its address for them has the name of node 0 that the
+/// user has given, because other nodes may know node 0 by another number than node 0 itself.
+inline colls::listener listen_for_ranks(const options& o) {
+  return listen_at(o, master_host(o), 0);
+}
+inline std::string address_of(const colls::listener& listener, const options& o) {
+  return "tcp://" + colls::detail::host_and_port(master_host(o), listener.local().port());
+}
+
 /// The settings that are equal on all ranks.
 struct world {
   std::string secret;
@@ -104,7 +122,13 @@ struct world {
   /// Changes this world to that of a message. Returns false if the message is malformed.
   bool read(std::istream& in, int processes) {
     members.clear();
-    if (!(in >> number >> generation >> store) || !store.starts_with("tcp://")) return false;
+    if (!(in >> number >> generation >> store)) return false;
+    try {
+      if (colls::detail::parse_address(store).kind != colls::detail::store_address::kind::tcp)
+        return false;
+    } catch (const colls::error&) {
+      return false;
+    }
     for (int each = 0; in >> each;) {
       if (each < 0 || each >= processes) return false;
       members.push_back(each);
@@ -124,10 +148,7 @@ struct world {
 inline world make_world(const options& o, colls::listener& listener) {
   world result;
   result.checksum = common_checksum();
-  std::string host = o.master_addr.empty() ? "127.0.0.1" : o.master_addr;
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
-  }
+  const std::string host = master_host(o);
   const int port = o.nodes > 1 && o.master_port == 0 ? 29500 : o.master_port;
   if (o.nodes == 1) {
     result.secret = colls::detail::draw_secret();
