@@ -268,7 +268,7 @@ TEST_CASE("without the launcher of node 0 the others end their ranks, and say so
 
 TEST_CASE("a signal ends this node, and on node 0 the job") {
   const job it{{"-n", "1", "--on-failure", "replace", "--grace", "0.5"},
-               repair(800, {"--at-least", "1"}),
+               repair(4000, {"--at-least", "1"}),
                new_port(),
                "1:2"};
   const auto zero = it.node(0);

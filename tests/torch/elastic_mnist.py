@@ -107,11 +107,15 @@ def replaced(folder):
 
 
 def undisturbed(folder):
-    """A run is repeatable, and one that goes on from a checkpoint has the same bits."""
+    """A run is repeatable, and one that goes on from a checkpoint has the same bits, although a rank of the
+    world that has written it was replaced."""
     first, _ = train(folder, [])
     check_samples(folder, set())
     state = ["--checkpoint", folder / "state"]
-    train(folder, [], *state, "--epochs", "1")
+    part = folder / "part"
+    part.mkdir()
+    _, err = train(part, [(1, 3)], *state, "--epochs", "1", policy="replace")
+    assert "a replacement for rank 1 starts" in err, err
     second, _ = train(folder, [], *state)
     assert line(r"hash \w+", first) == line(r"hash \w+", second)
 
