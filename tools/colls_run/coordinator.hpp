@@ -112,7 +112,11 @@ class coordinator final : colls::failure_listener {
     const auto sender = nodes_.find(launcher);
     if (sender == nodes_.end()) return;
     int value = 0;
-    if (kind == "over" && in >> value) return ended(launcher, static_cast<node_outcome>(value));
+    if (kind == "over") {
+      const bool is_known =
+          in >> value && value >= 0 && value <= static_cast<int>(node_outcome::final);
+      return ended(launcher, is_known ? static_cast<node_outcome>(value) : node_outcome::failed);
+    }
     if (kind == "final") return end_job(launcher);
     if (replacing_ && sender->second.runs) {
       replacing_->handle(sender->second.index, kind, in);
@@ -185,8 +189,8 @@ class coordinator final : colls::failure_listener {
   void ended(int launcher, node_outcome outcome) {
     const node it = nodes_[launcher];
     nodes_[launcher].runs = false;
-    worst_ = std::max(worst_, outcome);
     nodes_[launcher].outcome = outcome;
+    if (it.runs) worst_ = std::max(worst_, outcome);
     if (replacing_ && it.index >= 0) replacing_->lost(it.index);
     // Its ranks may not even have started.
     if (outcome == node_outcome::leaving && it.runs && on_node_lost) on_node_lost(it.index);
