@@ -188,8 +188,7 @@ job_result run_ranks(boost::asio::io_context& io, colls::engine& engine, const o
 // Before the first start, signals are not blocked.
 int pending_end() {
   sigset_t pending;
-  sigemptyset(&pending);
-  ::sigpending(&pending);
+  if (::sigpending(&pending) != 0) return 0;
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
     if (::sigismember(&pending, signal) == 1) return signal;
   }
