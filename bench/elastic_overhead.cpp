@@ -14,13 +14,15 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <vector>
 
 namespace {
 
 struct settings {
-  int rounds = 10;
-  std::uint64_t steps = 20;  // of each in a round
+  int rounds = 30;
+  std::uint64_t steps = 12;  // of each in a round
   std::uint64_t batch = 32;
 };
 
@@ -58,14 +60,6 @@ void train_by_hand(Model& model, trainee& own, colls::world& world) {
   }
 }
 
-template <class Work>
-double seconds_of(colls::world& world, const Work& work) {
-  colls::sync_wait(world, world.barrier());
-  const auto began = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-}
-
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
@@ -78,20 +72,36 @@ int run(colls::world& world, const settings& given) {
   colls::ddp::elastic training(world, with_elastic.net, with_elastic.optimizer,
                                with_elastic.sampler);
   auto model = colls::ddp::data_parallel(by_hand.net, world);
+  using clock = std::chrono::steady_clock;
+  const auto seconds_since = [](clock::time_point began) {
+    return std::chrono::duration<double>(clock::now() - began).count();
+  };
   std::vector<double> elastic_times, times, ratios;
-  for (int round = 0; round <= given.rounds; ++round) {
-    const double elastic_time =
-        seconds_of(world, [&] { training.run(static_cast<std::uint64_t>(round) + 1, step()); });
-    const double time = seconds_of(world, [&] { train_by_hand(model, by_hand, world); });
-    if (round == 0) continue;  // which warms up
-    elastic_times.push_back(elastic_time);
-    times.push_back(time);
-    ratios.push_back(elastic_time / time);
-    if (world.rank() == 0) {
-      fmt::print("round {}: elastic {:.3f} s, by hand {:.3f} s, ratio {:.3f}\n", round,
-                 elastic_time, time, ratios.back());
+  std::optional<clock::time_point> began;  // when elastic training has begun its turn
+  // The turn of elastic training ends with its epoch.
+  const auto take_turns = [&] {
+    const double elastic_time = began ? seconds_since(*began) : 0;
+    colls::sync_wait(world, world.barrier());
+    const auto by_hand_began = clock::now();
+    train_by_hand(model, by_hand, world);
+    const double time = seconds_since(by_hand_began);
+    if (by_hand.sampler.state().epoch > 2) {  // the first turns of both warm up
+      elastic_times.push_back(elastic_time);
+      times.push_back(time);
+      ratios.push_back(elastic_time / time);
+      if (world.rank() == 0) {
+        fmt::print("round {}: elastic {:.3f} s, by hand {:.3f} s, ratio {:.3f}\n", times.size(),
+                   elastic_time, time, ratios.back());
+      }
     }
-  }
+    colls::sync_wait(world, world.barrier());
+    began = clock::now();
+  };
+  training.run(static_cast<std::uint64_t>(given.rounds) + 2,
+               [&](auto& own_model, std::span<const std::size_t> samples) {
+                 if (with_elastic.sampler.state().step == 0) take_turns();
+                 step()(own_model, samples);
+               });
   if (world.rank() == 0) {
     fmt::print(
         "medians: elastic {:.3f} s, by hand {:.3f} s, ratio {:.3f}; median of the ratios {:.3f}\n",
