@@ -159,9 +159,9 @@ job_result run_ranks(boost::asio::io_context& io, colls::engine& engine, const o
   };
   running.needed = [&] {
     if (coordinated != nullptr && running.is_final()) return false;
-    const bool is_for_others = coordinated != nullptr && coordinated->center &&
+    const bool is_for_others = coordinated != nullptr && coordinated->local_coordinator &&
                                o.on_failure != failure_policy::restart && !running.is_ending() &&
-                               coordinated->center->has_others();
+                               coordinated->local_coordinator->has_others();
     return is_for_others || (!channels.empty() && channels.back()->needed());
   };
   running.has_restarts = o.restarts() && shared.restarts < o.max_restarts;
@@ -235,18 +235,19 @@ std::optional<start_order> await_order(boost::asio::io_context& io, launcher_lin
 void leave(boost::asio::io_context& io, colls::engine& engine, coordination& with, double grace) {
   // Node 0 stays while other nodes end their ranks.
   const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(grace + 8);
-  while (with.center && with.center->has_others() && std::chrono::steady_clock::now() < until) {
+  while (with.local_coordinator && with.local_coordinator->has_others() &&
+         std::chrono::steady_clock::now() < until) {
     io.run_one_for(std::chrono::milliseconds(100));
   }
   with.link.leave();
   while (!with.link.is_gone()) io.run_one();
-  if (!with.center) return;
+  if (!with.local_coordinator) return;
   bool is_drained = false;
   colls::task_group tasks(engine);
   tasks.start([](coordinator& center, bool& done) -> colls::task<> {
     co_await center.drain();
     done = true;
-  }(*with.center, is_drained));
+  }(*with.local_coordinator, is_drained));
   while (!is_drained) io.run_one();
 }
 
@@ -270,7 +271,8 @@ int run_coordinated(boost::asio::io_context& io, colls::engine& engine, const op
     const colls::listener none;
     const job_result ended =
         run_ranks(io, engine, now, shared, order->replacement,
-                  with.center ? with.center->store_of_ranks() : none, &with, inherited, title);
+                  with.local_coordinator ? with.local_coordinator->store_of_ranks() : none, &with,
+                  inherited, title);
     status = ended.status;
     if (!with.link.problem().empty()) {
       if (!ended.has_told_loss) print_line(with.link.problem());

@@ -56,6 +56,15 @@ inline std::vector<pid_t> processes_with(const std::string& variable) {
   return found;
 }
 
+/// Returns the value of a variable in the environment of a process, or an empty text.
+inline std::string variable_of(pid_t process, const std::string& name) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/environ", std::ios::binary);
+  for (std::string entry; std::getline(file, entry, '\0');) {
+    if (entry.starts_with(name + "=")) return entry.substr(name.size() + 1);
+  }
+  return {};
+}
+
 inline strings lines_of(const std::string& text) {
   strings all;
   std::istringstream in(text);
@@ -251,6 +260,15 @@ inline strings shell(int ranks, const std::string& script, strings options = {})
 
 inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != text.npos;
+}
+
+/// A script that says which start it belongs to. It fails in the first `failing` ones, on `rank`.
+inline std::string fails_at_first(int failing, int rank) {
+  return "echo start $COLLS_RESTART_COUNT of $COLLS_MAX_RESTARTS size $COLLS_WORLD_SIZE;"
+         "[ $COLLS_RANK = " +
+         std::to_string(rank) + " ] && [ $COLLS_RESTART_COUNT -lt " + std::to_string(failing) +
+         " ] && exit 3; [ $COLLS_RESTART_COUNT -lt " + std::to_string(failing) +
+         " ] && exec sleep 1000; exit 0";
 }
 
 }  // namespace launcher_test

@@ -35,16 +35,6 @@ struct job {
   }
 };
 
-/// A script that says which start it belongs to. It fails in the first `failing` ones, on `rank`.
-strings fails_at_first(int failing, int rank) {
-  const std::string in_these = "[ $COLLS_RESTART_COUNT -lt " + std::to_string(failing) + " ]";
-  return {"sh", "-c",
-          "echo start $COLLS_RESTART_COUNT rank $COLLS_RANK of $COLLS_WORLD_SIZE;"
-          "[ $COLLS_RANK = " +
-              std::to_string(rank) + " ] && " + in_these + " && exit 3; " + in_these +
-              " && exec sleep 1000; exit 0"};
-}
-
 /// The program of examples/12_repair.cpp.
 strings repair(int steps, strings more = {}) {
   strings all = {"examples/repair", "--steps", std::to_string(steps), "--pause", "5"};
@@ -63,10 +53,7 @@ std::string sum_of(int steps, int ranks) {
 void kill_rank(const run& node, const std::string& rank) {
   pid_t last = -1;
   for (const pid_t each : node.left()) {
-    std::ifstream file("/proc/" + std::to_string(each) + "/environ", std::ios::binary);
-    for (std::string entry; std::getline(file, entry, '\0');) {
-      if (entry == "COLLS_LOCAL_RANK=" + rank) last = std::max(last, each);
-    }
+    if (variable_of(each, "COLLS_LOCAL_RANK") == rank) last = std::max(last, each);
   }
   REQUIRE(last > 0);
   ::kill(last, SIGKILL);
@@ -87,7 +74,8 @@ std::string job_of(const run& it, int start) {
 TEST_CASE("the ranks of all nodes start again after a failure, whichever node comes first") {
   for (const int first : {0, 1}) {
     CAPTURE(first);
-    const job it{{"-n", "2", "--max-restarts", "2", "--grace", "0"}, fails_at_first(2, 2 * first)};
+    const job it{{"-n", "2", "--max-restarts", "2", "--grace", "0"},
+                 {"sh", "-c", fails_at_first(2, 2 * first)}};
     const auto a = it.node(first);
     ::usleep(200'000);
     const auto b = it.node(1 - first);
@@ -96,8 +84,8 @@ TEST_CASE("the ranks of all nodes start again after a failure, whichever node co
     const run& zero = first == 0 ? *a : *b;
     const run& one = first == 0 ? *b : *a;
     for (const char* start : {"start 0", "start 1", "start 2"}) {
-      CHECK(count(zero.out(), std::string("[0] ") + start + " rank 0 of 4") == 1);
-      CHECK(count(one.out(), std::string("[3] ") + start + " rank 3 of 4") == 1);
+      CHECK(count(zero.out(), std::string("[0] ") + start + " of 2 size 4") == 1);
+      CHECK(count(one.out(), std::string("[3] ") + start + " of 2 size 4") == 1);
     }
     for (const int start : {1, 2, 3}) {
       CHECK(job_of(zero, start) != "");
@@ -124,7 +112,8 @@ TEST_CASE("a node whose ranks have ended well starts again with the others") {
 }
 
 TEST_CASE("when the restarts are used up, the last failure is the end on all nodes") {
-  const job it{{"-n", "1", "--max-restarts", "1", "--grace", "0"}, fails_at_first(5, 1)};
+  const job it{{"-n", "1", "--max-restarts", "1", "--grace", "0"},
+               {"sh", "-c", fails_at_first(5, 1)}};
   const auto zero = it.node(0);
   const auto one = it.node(1);
   CHECK(one->wait() == 3);
@@ -157,7 +146,7 @@ TEST_CASE("what another start would not mend ends the job on all nodes") {
 }
 
 TEST_CASE("nodes whose options differ are not taken in") {
-  const job it{{"-n", "1", "--max-restarts", "3"}, fails_at_first(0, 0)};
+  const job it{{"-n", "1", "--max-restarts", "3"}, {"sh", "-c", fails_at_first(0, 0)}};
   const auto zero = it.node(0);
   job other = it;
   const auto refused_for = [&](strings options, int rank, const char* reason) {

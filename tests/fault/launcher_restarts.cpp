@@ -10,15 +10,6 @@ using namespace launcher_test;
 
 namespace {
 
-/// A script that says which start it belongs to. It fails in the first `failing` ones, on `rank`.
-std::string fails_at_first(int failing, int rank) {
-  return "echo start $COLLS_RESTART_COUNT of $COLLS_MAX_RESTARTS size $COLLS_WORLD_SIZE;"
-         "[ $COLLS_RANK = " +
-         std::to_string(rank) + " ] && [ $COLLS_RESTART_COUNT -lt " + std::to_string(failing) +
-         " ] && exit 3; [ $COLLS_RESTART_COUNT -lt " + std::to_string(failing) +
-         " ] && exec sleep 1000; exit 0";
-}
-
 /// Returns the names of the job that the launcher says, one for each start.
 std::set<std::string> jobs_of(const run& it) {
   std::set<std::string> found;

@@ -29,15 +29,6 @@ strings repair_late(int ranks, const std::string& options) {
       {"--on-failure", "replace"});
 }
 
-/// Returns the value of a variable in the environment of a process, or an empty text.
-std::string variable_of(pid_t process, const std::string& name) {
-  std::ifstream file("/proc/" + std::to_string(process) + "/environ", std::ios::binary);
-  for (std::string entry; std::getline(file, entry, '\0');) {
-    if (entry.starts_with(name + "=")) return entry.substr(name.size() + 1);
-  }
-  return {};
-}
-
 /// Returns the process that is `rank` now.
 pid_t process_of(const run& it, int rank) {
   pid_t last = -1;

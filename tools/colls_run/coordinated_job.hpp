@@ -29,11 +29,11 @@ struct coordination {
   coordination(colls::engine& engine, const options& o, const world& shared,
                const colls::listener& socket)
       : link(engine, o, shared) {
-    if (o.node_rank == 0) center.emplace(engine, o, shared, socket);
+    if (o.node_rank == 0) local_coordinator.emplace(engine, o, shared, socket);
   }
   launcher_link link;
-  std::optional<coordinator> center;  // on node 0
-  bool has_ended = false;             // the coordinator has said so while ranks ran
+  std::optional<coordinator> local_coordinator;  // on node 0
+  bool has_ended = false;                        // the coordinator has said so while ranks ran
 };
 
 /// Connects a job with the coordinator, for one start.
@@ -60,16 +60,16 @@ class coordinated_job {
       if (!with_.has_ended) with_.link.send("final");
     };
     with.link.on_change = [this] { receive(); };
-    if (with.center) serve(*with.center);
+    if (with.local_coordinator) serve(*with.local_coordinator);
     receive();
   }
   coordinated_job(const coordinated_job&) = delete;
   ~coordinated_job() {
     with_.link.on_change = nullptr;
-    if (!with_.center) return;
-    with_.center->on_print = nullptr;
-    with_.center->on_node_lost = nullptr;
-    if (auto& replacing = with_.center->replacing()) {
+    if (!with_.local_coordinator) return;
+    with_.local_coordinator->on_print = nullptr;
+    with_.local_coordinator->on_node_lost = nullptr;
+    if (auto& replacing = with_.local_coordinator->replacing()) {
       replacing->on_next_world = nullptr;
       replacing->on_waiting = nullptr;
       replacing->on_failed = nullptr;
@@ -117,7 +117,8 @@ class coordinated_job {
       return running_.end(rest_of(in));
     }
     if (kind == "world") {
-      const bool is_known = with_.center.has_value();  // the coordinator has said so itself
+      const bool is_known =
+          with_.local_coordinator.has_value();  // the coordinator has said so itself
       if (!is_known && next_.read(in, options_.most_nodes * options_.local_size))
         open_(next_, colls::listener());
       return;

@@ -47,6 +47,11 @@ class coordinator final : colls::failure_listener {
     tasks_.start(connect(shared, socket.local()));
   }
 
+  /// Called with lines for the user while ranks run.
+  std::function<void(const std::string& line)> on_print;
+  /// Called when the launcher of the node with this index has gone.
+  std::function<void(int index)> on_node_lost;
+
   /// Returns the part that replaces ranks. It exists if `options::on_failure` is `replace`.
   std::optional<replacements>& replacing() { return replacing_; }
   /// Returns the socket at which this launcher serves the ranks of this start.
@@ -153,7 +158,7 @@ class coordinator final : colls::failure_listener {
                          message.node_rank);
     }
     if (has_ended()) return "the job has ended";
-    const bool takes_more = options_.on_failure == failure_policy::restart || replacing_;
+    const bool takes_more = may_restart() || replacing_;
     return starts_ == 0 || takes_more ? "" : "the job has started without it";
   }
   bool has_ended() const { return is_over_ || (replacing_ && replacing_->is_dismissed()); }
@@ -195,8 +200,7 @@ class coordinator final : colls::failure_listener {
     // Its ranks may not even have started.
     if (outcome == node_outcome::leaving && it.runs && on_node_lost) on_node_lost(it.index);
     if (outcome == node_outcome::final || it.joined.node_rank == 0) end_job(launcher, outcome);
-    const bool may_start = options_.on_failure == failure_policy::restart;
-    if (may_start && outcome < node_outcome::leaving) return decide_end();
+    if (may_restart() && outcome < node_outcome::leaving) return decide_end();
     send(launcher, "end");
     nodes_.erase(launcher);
     place_waiting_nodes();
@@ -204,8 +208,7 @@ class coordinator final : colls::failure_listener {
   }
   // A node ends the job. Node 0 does so, too, when its ranks have ended and do not start again.
   void end_job(int launcher, node_outcome outcome = node_outcome::final) {
-    const bool may_start = options_.on_failure == failure_policy::restart;
-    if (may_start && outcome < node_outcome::leaving) return;
+    if (may_restart() && outcome < node_outcome::leaving) return;
     if (std::exchange(is_over_, true)) return;
     for (const auto& [other, each] : nodes_) {
       if (other == launcher) continue;
@@ -213,6 +216,7 @@ class coordinator final : colls::failure_listener {
     }
   }
 
+  bool may_restart() const { return options_.on_failure == failure_policy::restart; }
   bool is_running() const {
     return std::any_of(nodes_.begin(), nodes_.end(),
                        [](const auto& each) { return each.second.runs; });
@@ -220,7 +224,7 @@ class coordinator final : colls::failure_listener {
 
   // The ranks start again if those of all nodes have ended, and one of them has failed.
   void decide_end() {
-    if (options_.on_failure != failure_policy::restart || is_running() || is_over_) return;
+    if (!may_restart() || is_running() || is_over_) return;
     if (worst_ == node_outcome::good || starts_ > options_.max_restarts) {
       is_over_ = true;
       const bool is_good = worst_ == node_outcome::good;
@@ -355,13 +359,6 @@ class coordinator final : colls::failure_listener {
     }
   }
 
- public:
-  /// Called with lines for the user.
-  std::function<void(const std::string& line)> on_print;
-  /// Called when the launcher of the node with this index has gone.
-  std::function<void(int index)> on_node_lost;
-
- private:
   colls::engine& engine_;
   const options& options_;
   const join_message own_;

@@ -160,11 +160,10 @@ class failure_channel final : colls::failure_listener {
                              code == colls::errc::version_mismatch ||
                              code == colls::errc::crypto_failed;
           refusals = final ? refusals + 1 : 0;
-          const bool is_other =
-              std::string(failed.record().detail).find("another job") != std::string::npos;
-          if (is_other && !std::exchange(has_told_other_job_, true))
-            colls::log_warn("%s Or do --on-failure or --nnodes differ there?",
-                            failed.record().detail);
+          const std::string reason = refusal_text(failed.record());
+          const bool has_hint = reason != failed.record().detail;
+          if (has_hint && !std::exchange(has_told_other_job_, true))
+            colls::log_warn("%s", reason.c_str());
         }
       }
       if (refusals >= 3) {

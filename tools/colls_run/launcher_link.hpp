@@ -97,18 +97,13 @@ class launcher_link {
       const colls::time_point waited = engine_.now() - began;
       if (waited >= patience) throw colls::error(last);
       if (waited >= 10 * colls::seconds && !std::exchange(has_said, true))
-        print_line(fmt::format("waiting for node 0: {}", reason_of(last)));
+        print_line(fmt::format("waiting for node 0: {}", refusal_text(last)));
       co_await engine_.sleep_until(engine_.now() + 100 * colls::milliseconds);
     }
   }
   static bool is_permanent(colls::errc code) {
     return code == colls::errc::auth_failed || code == colls::errc::version_mismatch ||
            code == colls::errc::crypto_failed || code == colls::errc::insecure_bind;
-  }
-  static std::string reason_of(const colls::failure& failed) {
-    const std::string detail = failed.detail;
-    const bool is_other = detail.find("another job") != detail.npos;
-    return detail + (is_other ? " Or do --on-failure or --nnodes differ there?" : "");
   }
 
   colls::task<> connect() {
@@ -136,7 +131,7 @@ class launcher_link {
                : is_permanent(failed->code)
                    ? fmt::format("node 0 does not take this node: {}", failed->detail)
                    : fmt::format("node 0 has not answered within {} s: {}",
-                                 patience / colls::seconds, reason_of(*failed));
+                                 patience / colls::seconds, refusal_text(*failed));
     if (on_change) on_change();
   }
 

@@ -37,9 +37,9 @@ inline constexpr const char* policy_names[] = {"stop", "shrink", "restart", "rep
 
 struct options {
   int local_size = 0;
-  int nodes = 1;  // in a start; before the first, as many as there may be
-  int most_nodes = 1;
-  int min_nodes = 1;  // with which the ranks start if no more come
+  int nodes = 1;       // in a start; as given, the same as `most_nodes`
+  int most_nodes = 1;  // as many as there may be
+  int min_nodes = 1;   // with which the ranks start if no more come
   int node_rank = 0;
   std::string master_addr;  // empty: not given
   int master_port = 0;      // 0: not given

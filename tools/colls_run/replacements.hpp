@@ -68,7 +68,7 @@ class replacements {
   /// The launcher of a node has gone, and so have its processes.
   void lost(int node) {
     for (int local = 0; local < options_.local_size; ++local) {
-      leave(node * options_.local_size + local, record::state::gone);
+      leave(node * options_.local_size + local);
     }
     dismiss_waiting();
   }
@@ -87,7 +87,7 @@ class replacements {
     } else if (kind == "done" && in >> is_well) {
       if (is_well == 0 && on_failed) on_failed(process);
       has_success_ |= is_well != 0;
-      leave(process, record::state::gone);
+      leave(process);
       dismiss_waiting();
     }
   }
@@ -133,18 +133,18 @@ class replacements {
     at(process) = {record::state::starting, true, number, 1};
     tasks_.start(await_arrival(process, number, 1));
   }
-  // A process has ended.
-  void leave(int process, record::state next) {
+  // A process has ended, and is no candidate for a place any more.
+  void leave(int process) {
     const bool has_waited = at(process).is == record::state::waiting;
     end_wait(process);
-    at(process).is = next;
+    at(process).is = record::state::gone;
     at(process).runs = false;
     if (has_waited) announce_waiting();
   }
 
   // A rank has failed: another process takes its place, or the job ends.
   void replace(int process) {
-    leave(process, record::state::gone);
+    leave(process);
     dismiss_waiting();
     if (is_dismissed_) return tell_owner("no_more", process);
     if (used_ == options_.max_restarts) {

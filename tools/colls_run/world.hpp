@@ -9,9 +9,9 @@
 #include <colls/bootstrap/dial.hpp>
 #include <colls/bootstrap/environment_variables.hpp>
 
-#include <unistd.h>
-
 #include <fmt/ranges.h>
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <istream>
@@ -43,6 +43,13 @@ inline bool common_checksum() {
   } catch (const colls::error& wrong) {
     throw start_error(wrong.record().detail);
   }
+}
+
+/// Returns why a store refuses a launcher, with a hint if it belongs to another job.
+inline std::string refusal_text(const colls::failure& refused) {
+  const std::string detail = refused.detail;
+  const bool is_other = detail.find("another job") != detail.npos;
+  return detail + (is_other ? " Or do --on-failure or --nnodes differ there?" : "");
 }
 
 /// Binds a listener at which node 0 serves a store, before anyone is told its port.
