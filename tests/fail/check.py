@@ -8,7 +8,9 @@ With the macro the compiler has to fail, and the regex has to match its first er
 user reads; without it the file has to compile, so that a typo cannot pass. If there are many files,
 the header that nearly all include is precompiled. The definitions of calls are not compiled.
 
-usage: check.py FILE... INCLUDE_DIR COMPILER... | check.py --self-test COMPILER...
+With --no-controls only what must not compile is compiled, for a second compiler.
+
+usage: check.py [--no-controls] FILE... INCLUDE_DIR COMPILER... | check.py --self-test COMPILER...
 """
 
 import concurrent.futures
@@ -42,7 +44,7 @@ def run(compiler, include, file, *flags):
     return subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
-def problem_of(file, include, compiler, flags=()):
+def problem_of(file, include, compiler, flags=(), controlled=True):
     """What is wrong with the file as a test, or None."""
     text = pathlib.Path(file).read_text()
     reason = re.search(r"^// build error: (.+)$", text, flags=re.M)
@@ -50,9 +52,10 @@ def problem_of(file, include, compiler, flags=()):
         return "no line '// build error: REGEX'"
     if not re.search(r"^#ifdef MUST_NOT_COMPILE$.*^#else.*^#endif", text, flags=re.M | re.S):
         return "no '#ifdef MUST_NOT_COMPILE', '#else', '#endif'"
-    control = run(compiler, include, file, *flags)
-    if control.returncode:
-        return f"the control does not compile:\n{control.stdout}"
+    if controlled:
+        control = run(compiler, include, file, *flags)
+        if control.returncode:
+            return f"the control does not compile:\n{control.stdout}"
     wrong = run(compiler, include, file, *flags, "-DMUST_NOT_COMPILE")
     if wrong.returncode == 0:
         return "compiles, but must not"
@@ -85,27 +88,31 @@ def self_test(compiler):
             yield f"{name}: expected {expected}, got {got}"
 
 
-def problems_of(files, include, compiler):
+def problems_of(files, include, compiler, controlled):
     """What is wrong with each file that is not sound."""
     with (
         tempfile.TemporaryDirectory() as folder,
         concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool,
     ):
         flags = precompiled(include, compiler, folder) if len(files) > 1 else []
-        found = pool.map(lambda file: problem_of(file, include, compiler, flags), files)
+        found = pool.map(lambda file: problem_of(file, include, compiler, flags, controlled), files)
         return [f"{file}: {problem}" for file, problem in zip(files, found) if problem]
 
 
 def main():
-    if len(sys.argv) > 2 and sys.argv[1] == "--self-test":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    if sys.argv[1] == "--self-test":
         problems = list(self_test(sys.argv[2:]))
         print(*problems, sep="\n")
     else:
-        folder = next((i for i, name in enumerate(sys.argv) if os.path.isdir(name)), 0)
-        files, rest = sys.argv[1:folder], sys.argv[folder:]
+        controlled = sys.argv[1] != "--no-controls"
+        words = sys.argv[1:] if controlled else sys.argv[2:]
+        folder = next((i for i, name in enumerate(words) if os.path.isdir(name)), 0)
+        files, rest = words[:folder], words[folder:]
         if not files or len(rest) < 2:
             sys.exit(__doc__)
-        problems = problems_of(files, rest[0], rest[1:])
+        problems = problems_of(files, rest[0], rest[1:], controlled)
         print(*problems, sep="\n")
         print(f"{len(files) - len(problems)} passed, {len(problems)} failed")
     sys.exit(bool(problems))

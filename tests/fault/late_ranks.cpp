@@ -469,28 +469,46 @@ TEST_CASE("a rank that stops in the middle of its message is named, whatever tak
 TEST_CASE("a rank that enters just before the deadline is not named, the late rank is") {
   for (const char* const transport : {"tcp", "hybrid"}) {
     CAPTURE(std::string(transport));
-    job all(
-        4,
-        [](colls::world& world, const line& test) -> task<> {
-          co_await world.barrier();
-          const double began = now();
-          if (world.rank() == 3) test.hear();
-          // Until then rank 1 answers that it has not entered the call.
-          std::vector<int> word(1);
-          while (world.rank() == 1 && now() - began < 1.97) {
-            colls::operation<> sending = world.send(word, 1, 9);
-            co_await world.recv(word, 1, 9);
-            co_await sending;
-          }
-          const auto limit = std::chrono::seconds(world.rank() == 1 ? 60 : 2);
-          task<std::string> call =
-              sum_of(world, {.algorithm = algorithm::linear, .timeout = limit});
-          const std::string text = co_await call;
-          test.say(text);
-          test.hear();
-        },
-        by(transport));
-    check_others(all, "rank 3 has not entered #2 all_reduce");
+    for (int attempts = 5;; --attempts) {
+      job all(
+          4,
+          [](colls::world& world, const line& test) -> task<> {
+            std::vector<double> began{now()};
+            co_await world.all_reduce(began, colls::maximum{});
+            const double deadline = began[0] + 2;
+            if (world.rank() == 3) test.hear();
+            // Until then rank 1 answers that it has not entered the call.
+            std::vector<int> word(1);
+            while (world.rank() == 1 && now() < deadline - 0.05) {
+              colls::operation<> sending = world.send(word, 1, 9);
+              co_await world.recv(word, 1, 9);
+              co_await sending;
+            }
+            if (world.rank() == 1) test.say(now() < deadline - 0.03 ? "in time" : "too late");
+            const std::chrono::duration<double> left(deadline - now());
+            const auto limit = world.rank() == 1
+                                   ? 60s
+                                   : std::chrono::duration_cast<std::chrono::nanoseconds>(left);
+            task<std::string> call =
+                sum_of(world, {.algorithm = algorithm::linear, .timeout = limit});
+            const std::string text = co_await call;
+            test.say(text);
+            test.hear();
+          },
+          by(transport));
+      // On a busy machine rank 1 may sleep until the deadline is over.
+      const bool in_time = all.hear(1) == "in time";
+      if (in_time) {
+        check_others(all, "rank 3 has not entered #2 all_reduce");
+        break;
+      }
+      REQUIRE(attempts > 1);
+      for (const int rank : {0, 1, 2}) {
+        all.hear(rank);
+        all.tell(rank);
+      }
+      for (int i = 0; i < 2; ++i) all.tell(3);
+    }
   }
 }
 
@@ -549,6 +567,7 @@ TEST_CASE("a receive and a send name the rank whose message is missing, and wher
   }
 }
 
+#ifndef SANITIZED  // it would only wait
 TEST_CASE("after 30 s the waiting ranks log which rank is late, and where it is") {
   std::vector<std::unique_ptr<job>> jobs;
   for (const char* const transport : {"tcp", "hybrid"}) {
@@ -616,3 +635,4 @@ TEST_CASE("after 30 s the waiting ranks log which rank is late, and where it is"
   many.tell(1);
   for (const int rank : {0, 1}) CHECK(many.wait(rank).status == 0);
 }
+#endif

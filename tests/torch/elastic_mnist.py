@@ -17,7 +17,7 @@ import jobs
 from jobs import line
 
 RANKS = 4
-TRAINING = {"limit": 500, "holdout": 50, "batch": 24, "epochs": 2}
+TRAINING = {"limit": 300, "holdout": 50, "batch": 24, "epochs": 2}
 OPTIONS = [word for name, value in TRAINING.items() for word in (f"--{name}", str(value))]
 
 
@@ -78,7 +78,7 @@ def killed(folder):
     seed = random.randrange(1000)
     print(f"seed {seed}")
     random.seed(seed)
-    for number, kills in enumerate([[(0, 5)], [(2, 3), (0, 20)], [(1, 2), (3, 9), (0, 25)]]):
+    for number, kills in enumerate([[(0, 5)], [(2, 3), (0, 14)], [(1, 2), (3, 7), (0, 16)]]):
         place = folder / str(number)
         place.mkdir()
         out, err = train(place, kills)
@@ -95,7 +95,7 @@ def replaced(folder):
     alone = folder / "alone"
     alone.mkdir()
     whole, _ = train(alone, [])
-    for number, kills in enumerate([[(2, 3), (0, 20)], [(1, 2), (3, 9), (1, 25)]]):
+    for number, kills in enumerate([[(2, 3), (0, 14)], [(1, 2), (3, 7), (1, 16)]]):
         place = folder / str(number)
         place.mkdir()
         out, err = train(place, kills, policy="replace")
