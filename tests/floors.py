@@ -38,6 +38,7 @@ FLOORS = {
     "transport/threads": ("base os coroutine matching channel", []),
     "transport/simulated": ("base os coroutine matching channel", []),
     "transport/interprocess": ("base os coroutine driver matching channel bootstrap", ["boost"]),
+    "transport/ucx": ("base os coroutine driver matching channel bootstrap transport/interprocess", ["boost", "ucx"]),
     "cuda": (f"{LOW} algorithm call", ["cuda"]),
     "objects": ("base coroutine matching call", ["cereal"]),
     "ddp": ("base reduction os coroutine driver channel call", ["boost"]),
@@ -53,6 +54,7 @@ TOP = {
               " transport/interprocess top:all top:world", ["boost"]),
     "torch": ("torch_checkpoint torch torch_elastic torch_tensor", "base coroutine selection call ddp top:all top:world top:torch", ["torch"]),
     "objects": ("objects", "base coroutine matching call objects top:all", ["cereal"]),
+    "ucx": ("transport/ucx", "base os coroutine driver matching bootstrap transport/interprocess transport/ucx", ["ucx"]),
     "dlpack": ("dlpack", "base call top:all", ["dlpack"]),
     "format": ("format", "base coroutine selection call top:all", ["fmt"]),
 }
@@ -83,6 +85,7 @@ THIRD_PARTIES = {
     "openssl": r"openssl/",
     "cuda": r"cuda|cub/|thrust/|nvtx|nccl",
     "torch": r"torch/|ATen/|c10/",
+    "ucx": r"uc[mpst]/",
 }
 
 

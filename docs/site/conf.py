@@ -33,7 +33,7 @@ smartquotes = False
 
 # The pages by caption. A page of docs/ that is in none of the lists is an error.
 CONTENTS = {
-    "Guide": "docs/building docs/launching docs/calls docs/errors docs/recovery docs/training docs/gpu docs/environment"
+    "Guide": "docs/building docs/launching docs/clusters docs/calls docs/errors docs/recovery docs/training docs/gpu docs/environment"
              " docs/coming_from examples/index",
     "Reference": " ".join(f"reference/{page}" for page in reference.PAGES),
     "Extending": "docs/adding_an_algorithm docs/adding_a_transport",

@@ -43,6 +43,7 @@ PAGES = {
                   "transport transport/interprocess/transport_base bootstrap/world_info "
                   "transport/interprocess/carrier/carrier "
                   "transport/interprocess/carrier/pipe transport/interprocess/carrier/stream_pipe os/fd_mailbox"),
+    "fabrics": ("Fabrics", "Include ``<colls/transport/ucx.hpp>``.", "transport/ucx transport/ucx/worker"),
     "more": ("More headers", "", ""),
 }
 KINDS = {"class": "class", "struct": "struct", "concept": "concept", "enum": "enum-class",

@@ -50,7 +50,7 @@ task<> work_and_agree(colls::world& world, const line& test) {
 }
 
 TEST_CASE("the other ranks agree at once when ranks are killed, rank 0 among them") {
-  for (const char* const transport : {"hybrid", "tcp"}) {
+  for (const char* const transport : transports()) {
     CAPTURE(std::string(transport));
     for (const std::vector<int>& victims :
          std::vector<std::vector<int>>{{3}, {0}, {1, 2}, {0, 1, 2, 3}}) {
@@ -87,7 +87,7 @@ TEST_CASE("ranks that are killed at random moments of agreements: the others hav
       test.say(std::to_string(number) + ": " + text_of(last));
       test.hear();
     };
-    job all(size, agree_often, over(run % 2 == 0 ? "hybrid" : "tcp"));
+    job all(size, agree_often, over(run % 2 == 0 ? hybrid() : network()));
     REQUIRE(all.all_say("works"));
     ::usleep(static_cast<unsigned>(random() % 20000));
     const int victim = static_cast<int>(random() % size);
@@ -150,7 +150,7 @@ TEST_CASE("ranks do not wait for one that has its result and computes") {
     }
     test.hear();
   };
-  for (const char* const transport : {"hybrid", "tcp"}) {
+  for (const char* const transport : transports()) {
     CAPTURE(std::string(transport));
     job all(size, live, over(transport));
     REQUIRE(all.all_say("works"));

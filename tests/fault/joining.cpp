@@ -446,6 +446,40 @@ TEST_CASE("processes with different transports") {
   }
 }
 
+TEST_CASE("a process whose program has no UCX, or another version of it") {
+  class library final : public colls::fabric {
+   public:
+    explicit library(std::string version) : version_(std::move(version)) {}
+    std::string version() const override { return version_; }
+
+   private:
+    std::string version_;
+  };
+  for (const bool has_none : {true, false}) {
+    const int port = next_port();
+    const strings more{"COLLS_TRANSPORT=ucx"};
+    job all({by_hand(0, 3, port, more), by_hand(1, 3, port, more), by_hand(2, 3, port, more)}, sum,
+            {.address = "env://"}, [=](colls::config&) {
+              static library first("1.13.1");
+              static library other("1.22.0");
+              const bool is_odd = std::string(std::getenv("RANK")) == "2";
+              colls::detail::ucx_fabric = !is_odd ? &first : has_none ? nullptr : &other;
+            });
+    for (int rank = 0; rank < 3; ++rank) {
+      if (has_none) {
+        check_line(all, rank,
+                   {"join_failed", "rank 2 was told to use ucx", "has no UCX", "-lucp -lucs"});
+      } else {
+        check_line(all, rank,
+                   {"join_failed", "rank 0 was told to use ucx-1.13.1 and rank 2 ucx-1.22.0"});
+      }
+    }
+  }
+  job alone({{"COLLS_TRANSPORT=ucx"}}, sum, {.address = "env://"},
+            [](colls::config&) { colls::detail::ucx_fabric = nullptr; });
+  check_line(alone, 0, {"join_failed", "rank 0 was told to use ucx", "has no UCX"});
+}
+
 TEST_CASE("processes with and without checksums") {
   const int port = next_port();
   job all({by_hand(0, 3, port, {"COLLS_CHECKSUM=1"}), by_hand(1, 3, port, {"COLLS_CHECKSUM=1"}),

@@ -185,7 +185,7 @@ int live_sockets() {
 
 TEST_CASE("kill -9 of any rank at any moment ends all others, and they name it") {
   std::mt19937 random(20261121);
-  for (const char* transport : {"hybrid", "tcp"}) {
+  for (const char* transport : transports()) {
     detection times(std::string("kill -9 in a collective, ") + transport);
     for (int round = 0; round < runs(12); ++round) {
       const int size = 2 + static_cast<int>(random() % 4);
@@ -230,7 +230,7 @@ TEST_CASE("two ranks that die at once, and all but one: the others name one of t
         test.say("ready");
         co_await work(world, count);
       };
-      job all(size, main, {.transport = round % 2 == 0 ? "hybrid" : "tcp"});
+      job all(size, main, {.transport = round % 2 == 0 ? hybrid() : network()});
       CHECK(all.all_say("ready"));
       ::usleep(static_cast<unsigned>(random() % 30'000));
       const double killed_at = now();
@@ -258,7 +258,7 @@ TEST_CASE("kill -9 of a rank while communicators are made") {
         co_await same.barrier();
       }
     };
-    job all(size, main, {.transport = round % 2 == 0 ? "hybrid" : "tcp"});
+    job all(size, main, {.transport = round % 2 == 0 ? hybrid() : network()});
     CHECK(all.all_say("ready"));
     ::usleep(static_cast<unsigned>(random() % 30'000));
     const double killed_at = now();
@@ -291,7 +291,7 @@ TEST_CASE("kill -9 of a rank while connections to it open") {
       co_await world.all_to_all<colls::algorithm::linear>(blocks, blocks);  // all pairs connect
       co_await work(world, 1000);
     };
-    job all(size, main, {.transport = round % 2 == 0 ? "hybrid" : "tcp"});
+    job all(size, main, {.transport = round % 2 == 0 ? hybrid() : network()});
     REQUIRE(all.all_say("ready"));
     for (int rank = 0; rank < size; ++rank) all.tell(rank);
     ::usleep(static_cast<unsigned>(random() % 3'000));
@@ -362,7 +362,7 @@ TEST_CASE("killed between operations: every rank that enters the next one is tol
 
 TEST_CASE("the death of a rank is seen though a child of it lives on") {
   detection times("kill -9 of a rank that has a child");
-  for (const char* transport : {"hybrid", "tcp"}) {
+  for (const char* transport : transports()) {
     for (const int victim : {0, 1}) {
       CAPTURE(transport);
       CAPTURE(victim);
@@ -391,7 +391,7 @@ TEST_CASE("the death of a rank is seen though a child of it lives on") {
 
 TEST_CASE("a child of a rank may destroy its world, at the limit on open files too") {
   detection times("kill -9 beside a child's end");
-  for (const char* transport : {"hybrid", "tcp"}) {
+  for (const char* transport : transports()) {
     for (const int parent : {0, 1}) {
       // The rank that serves the store has the most sockets.
       const bool full = parent == 0;

@@ -190,7 +190,7 @@ TEST_CASE("all ranks that wait name the late rank and no other, whatever the alg
   // All at the same time, because in a row they take minutes.
   std::vector<one> all;
   for (const int size : {2, 3, 5, 8}) {
-    for (const char* const transport : {"tcp", "hybrid"}) {
+    for (const char* const transport : transports()) {
       for (const int late : {size / 2, size - 1}) {
         all.push_back(
             {transport, late, std::make_unique<job>(size, late_in_each(late), by(transport))});
@@ -210,7 +210,7 @@ TEST_CASE("all ranks that wait name the late rank and no other, whatever the alg
 }
 
 TEST_CASE("of several late ranks the lowest is named, and the others beside it") {
-  for (const char* const transport : {"tcp", "hybrid"}) {
+  for (const char* const transport : transports()) {
     CAPTURE(std::string(transport));
     job all(
         6,
@@ -241,7 +241,7 @@ TEST_CASE("of several late ranks the lowest is named, and the others beside it")
 // Rank 4 waits for rank 5. Rank 3, and in the second case also the rank that received its part,
 // have ended the call and answer no more.
 TEST_CASE("a rank that has done its part and computes is not late") {
-  for (const char* const transport : {"tcp", "hybrid"}) {
+  for (const char* const transport : transports()) {
     for (const bool parent_computes : {false, true}) {
       CAPTURE(std::string(transport));
       CAPTURE(parent_computes);
@@ -280,7 +280,7 @@ TEST_CASE("a rank that has done its part and computes is not late") {
 }
 
 TEST_CASE("a late rank that waits elsewhere says where, and of two crossed calls both are named") {
-  for (const char* const transport : {"tcp", "hybrid"}) {
+  for (const char* const transport : transports()) {
     CAPTURE(std::string(transport));
     job all(
         3,
@@ -321,7 +321,7 @@ TEST_CASE("a late rank that waits elsewhere says where, and of two crossed calls
 }
 
 TEST_CASE("a rank that waits in an earlier call is not late, the rank that it waits for is") {
-  for (const char* const transport : {"tcp", "hybrid"}) {
+  for (const char* const transport : transports()) {
     CAPTURE(std::string(transport));
     job all(
         4,
@@ -343,7 +343,7 @@ TEST_CASE("a rank that waits in an earlier call is not late, the rank that it wa
 }
 
 TEST_CASE("a stopped rank is named: before its call, and inside of it") {
-  for (const char* const transport : {"tcp", "hybrid"}) {
+  for (const char* const transport : transports()) {
     for (const bool inside : {false, true}) {
       CAPTURE(std::string(transport));
       CAPTURE(inside);
@@ -395,7 +395,7 @@ TEST_CASE("a stopped rank is named: before its call, and inside of it") {
 
 TEST_CASE("a rank that stops in the middle of its message is named, whatever takes the message") {
   constexpr const char* calls[] = {"recv", "send_recv", "gather"};
-  for (const char* const transport : {"tcp", "hybrid"}) {
+  for (const char* const transport : transports()) {
     for (const char* const call : calls) {
       CAPTURE(std::string(transport));
       CAPTURE(std::string(call));
@@ -467,7 +467,7 @@ TEST_CASE("a rank that stops in the middle of its message is named, whatever tak
 }
 
 TEST_CASE("a rank that enters just before the deadline is not named, the late rank is") {
-  for (const char* const transport : {"tcp", "hybrid"}) {
+  for (const char* const transport : transports()) {
     CAPTURE(std::string(transport));
     for (int attempts = 5;; --attempts) {
       job all(
@@ -513,7 +513,7 @@ TEST_CASE("a rank that enters just before the deadline is not named, the late ra
 }
 
 TEST_CASE("a receive and a send name the rank whose message is missing, and where it is") {
-  for (const char* const transport : {"tcp", "hybrid"}) {
+  for (const char* const transport : transports()) {
     CAPTURE(std::string(transport));
     job all(
         3,
@@ -570,7 +570,7 @@ TEST_CASE("a receive and a send name the rank whose message is missing, and wher
 #ifndef SANITIZED  // it would only wait
 TEST_CASE("after 30 s the waiting ranks log which rank is late, and where it is") {
   std::vector<std::unique_ptr<job>> jobs;
-  for (const char* const transport : {"tcp", "hybrid"}) {
+  for (const char* const transport : transports()) {
     jobs.push_back(std::make_unique<job>(
         4,
         [](colls::world& world, const line& test) -> task<> {

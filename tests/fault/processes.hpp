@@ -18,13 +18,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../support/sanitized.hpp"
@@ -113,6 +116,62 @@ inline bool looks_for_leaks = true;
   ::_exit(status);
 }
 
+/// The transport that all ranks take if the variable FAULT_NETWORK names one, else null.
+inline const char* only_transport() { return std::getenv("FAULT_NETWORK"); }
+/// The transport of ranks that share no memory.
+inline const char* network() {
+  const char* const only = only_transport();
+  return only != nullptr ? only : "tcp";
+}
+/// The transport of ranks that share memory, if ranks may.
+inline const char* hybrid() {
+  const char* const only = only_transport();
+  return only != nullptr ? only : "hybrid";
+}
+inline std::vector<const char*> transports() {
+  if (const char* const only = only_transport()) return {only};
+  return {"hybrid", "tcp"};
+}
+
+/// How many messages this process has sent through the library of FAULT_NETWORK. Null if the test is
+/// not linked with it.
+inline std::uint64_t (*count_messages)() = nullptr;
+
+/// The messages that the ranks of all jobs have sent through that library. If there are none, the
+/// test fails.
+class traffic {
+ public:
+  static traffic& all() {
+    static traffic counted;
+    return counted;
+  }
+  /// Called by a rank from time to time, because the test may kill it.
+  void add() {
+    if (sent_ == nullptr || count_messages == nullptr) return;
+    const std::uint64_t own = count_messages();
+    *sent_ += own - std::exchange(added_, own);
+  }
+
+ private:
+  traffic() {
+    if (only_transport() == nullptr) return;
+    void* const memory =
+        ::mmap(nullptr, sizeof *sent_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory != MAP_FAILED) sent_ = new (memory) std::atomic<std::uint64_t>(0);
+  }
+  ~traffic() {
+    if (only_transport() == nullptr) return;
+    const std::uint64_t sent = sent_ == nullptr ? 0 : sent_->load();
+    std::printf("%llu messages went through %s\n", static_cast<unsigned long long>(sent),
+                only_transport());
+    std::fflush(stdout);
+    if (sent == 0) ::_exit(1);
+  }
+
+  std::atomic<std::uint64_t>* sent_ = nullptr;
+  std::uint64_t added_ = 0;
+};
+
 /// A configuration that names the transport.
 inline colls::config over(const char* transport) {
   colls::config cfg;
@@ -125,6 +184,7 @@ class line {
  public:
   line(int out, int in) : out_(out), in_(in) {}
   void say(std::string text) const {
+    traffic::all().add();
     text += '\n';
     [[maybe_unused]] const auto sent = ::write(out_, text.data(), text.size());
   }
@@ -170,6 +230,7 @@ class job {
     const colls::detail::descriptor shared(::dup(listener.descriptor()));
     port_ = listener.local().port();
     cfg.size = size;
+    if (cfg.transport.empty() && only_transport() != nullptr) cfg.transport = only_transport();
     cfg.address = "tcp://127.0.0.1:" + std::to_string(port_);
     for (cfg.rank = 0; cfg.rank < size; ++cfg.rank) {
       cfg.store_fd = cfg.rank == 0 ? shared.get() : -1;
@@ -318,6 +379,7 @@ class job {
     child& made = all_.emplace_back();
     made.log = ::memfd_create("log", MFD_CLOEXEC);
     const bool beside_threads = entries("/proc/self/task") > 1;
+    (void)traffic::all();  // before the fork, because the ranks share it
     made.pid = ::fork();
     REQUIRE(made.pid >= 0);
     if (made.pid == 0) {

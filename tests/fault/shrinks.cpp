@@ -55,7 +55,7 @@ std::string expected(int size, const std::vector<int>& lost) {
 }
 
 TEST_CASE("the others go on at once when ranks are killed, rank 0 among them") {
-  for (const char* const transport : {"hybrid", "tcp"}) {
+  for (const char* const transport : transports()) {
     CAPTURE(std::string(transport));
     for (const std::size_t count : {std::size_t{2}, std::size_t{100'000}}) {
       const auto live = [=](colls::world& world, const line& test) -> task<> {
@@ -98,7 +98,7 @@ TEST_CASE("the others go on at once when ranks are killed, rank 0 among them") {
 
 TEST_CASE("ranks are killed one after the other until one is left") {
   std::mt19937 random(3);
-  for (const char* const transport : {"hybrid", "tcp"}) {
+  for (const char* const transport : transports()) {
     CAPTURE(std::string(transport));
     for (int run = 0; run < runs(2); ++run) {
       const int size = 6;
@@ -170,7 +170,7 @@ TEST_CASE("a rank dies while the others shrink") {
       test.say("left " + std::to_string(world.size()));
       test.hear();
     };
-    job all(size, live, over(run % 2 == 0 ? "hybrid" : "tcp"));
+    job all(size, live, over(run % 2 == 0 ? hybrid() : network()));
     REQUIRE(all.all_say("works"));
     all.kill(run % size);
     ::usleep(static_cast<unsigned>(random() % 6'000));
@@ -241,7 +241,7 @@ TEST_CASE("communicators without the lost rank go on, and those with it are shru
              " world " + std::to_string(left.size()));
     test.hear();
   };
-  for (const char* const transport : {"hybrid", "tcp"}) {
+  for (const char* const transport : transports()) {
     job all(size, live, over(transport));
     REQUIRE(all.all_say("works"));
     all.kill(3);
@@ -279,7 +279,7 @@ TEST_CASE("a rank that closes only a part of the world stays in the world") {
     test.say("good");
     test.hear();
   };
-  for (const char* const transport : {"hybrid", "tcp"}) {
+  for (const char* const transport : transports()) {
     CAPTURE(std::string(transport));
     job all(size, live, over(transport));
     REQUIRE(all.all_say("works"));

@@ -46,7 +46,7 @@ TEST_CASE("a rank that is stopped and goes on before the deadline has missed not
       test.say("ready");
       co_await sum(world, test, count, std::chrono::minutes(1));
     };
-    job all(size, main, {.transport = round % 4 < 2 ? "hybrid" : "tcp"});
+    job all(size, main, {.transport = round % 4 < 2 ? hybrid() : network()});
     REQUIRE(all.all_say("ready"));
     ::usleep(static_cast<unsigned>(random() % 20'000));
     all.stop(stopped);
@@ -76,7 +76,7 @@ TEST_CASE("a rank that is stopped beyond the deadline: all others end in time, t
       test.say("ready");
       co_await sum(world, test, count, std::chrono::seconds(1));
     };
-    job all(size, main, {.transport = round % 2 == 0 ? "hybrid" : "tcp"});
+    job all(size, main, {.transport = round % 2 == 0 ? hybrid() : network()});
     REQUIRE(all.all_say("ready"));
     ::usleep(static_cast<unsigned>(random() % 20'000));
     const double stopped_at = now();

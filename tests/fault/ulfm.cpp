@@ -40,7 +40,7 @@ task<std::string> error_of(Call call) {
 /// Starts `size` ranks, kills `victim` once all have said "works", and tells the others to go on.
 /// Each of these has to say `answer`.
 void check_after_kill(int size, int victim, const job::rank_main& live, const std::string& answer) {
-  for (const char* const transport : {"hybrid", "tcp"}) {
+  for (const char* const transport : transports()) {
     CAPTURE(std::string(transport));
     job all(size, live, over(transport));
     REQUIRE(all.all_say("works"));
@@ -139,7 +139,7 @@ TEST_CASE("the ranks agree which ranks are lost") {
 }
 
 TEST_CASE("one rank revokes, and the calls of all ranks end") {
-  for (const char* const transport : {"hybrid", "tcp"}) {
+  for (const char* const transport : transports()) {
     CAPTURE(std::string(transport));
     const int size = 4;
     const auto live = [](colls::world& world, const line& test) -> task<> {
@@ -172,7 +172,7 @@ TEST_CASE("a communicator is revoked and shrunk a hundred times") {
     const std::filesystem::directory_iterator all("/proc/self/fd");
     return std::distance(begin(all), end(all));
   };
-  for (const char* const transport : {"hybrid", "tcp"}) {
+  for (const char* const transport : transports()) {
     CAPTURE(std::string(transport));
     const int size = 4;
     const auto live = [=](colls::world& world, const line& test) -> task<> {
@@ -222,7 +222,7 @@ task<> make_communicators(colls::world& world, int rounds) {
 
 TEST_CASE("a rank dies while others split, duplicate and close") {
   std::mt19937 random(5);
-  for (const char* const transport : {"hybrid", "tcp"}) {
+  for (const char* const transport : transports()) {
     CAPTURE(std::string(transport));
     for (int run = 0; run < runs(3); ++run) {
       const int size = 5;

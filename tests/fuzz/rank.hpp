@@ -10,6 +10,7 @@
 #include <colls/coroutine/when_all.hpp>
 #include <colls/transport/interprocess/interprocess_transport.hpp>
 
+#include <algorithm>
 #include <list>
 #include <optional>
 
@@ -235,6 +236,11 @@ inline fuzzed_frame make_frame(input& from, const attacked_rank& to) {
     fingerprint theirs = to.fingerprint();
     made.payload.assign(reinterpret_cast<const char*>(&theirs), sizeof theirs);
     if (how & 32) made.payload[from.byte() % sizeof theirs] = static_cast<char>(from.byte());
+  } else if (head.kind == kind::announce || head.kind == kind::report) {
+    state_report theirs;
+    made.payload.assign(reinterpret_cast<const char*>(&theirs), sizeof theirs);
+    const std::string_view changed = from.text();
+    std::copy(changed.begin(), changed.end(), made.payload.begin());
   } else if (head.kind == kind::recovery) {
     made.payload = from.text();
   } else if (has_payload && head.length <= lengths[std::size(lengths) - 1]) {

@@ -10,10 +10,11 @@ writes bytes. Further inputs that a run finds stay in the build folder for the n
 planted/*.patch are bugs, each with a line `fuzzer: NAME`: that fuzzer must find the bug within 60
 seconds, from the corpus alone.
 
-usage: run.py SOURCE_DIR BUILD_DIR COMPILER... -- [SECONDS | --planted | --keep] [NAME...]
+usage: run.py SOURCE_DIR BUILD_DIR COMPILER... -- [SECONDS | --planted | --keep | --build] [NAME...]
   SECONDS    of fuzzing, for each fuzzer (default 60)
   --planted  plants the bugs in a copy of the sources
   --keep     adds those inputs of former runs to the corpora that cover more
+  --build    only compiles
   --log FILE writes the results as `meson test` does
 """
 
@@ -269,7 +270,7 @@ def main():
         del rest[where:where + 2]
     what = rest.pop(0) if rest and (rest[0].startswith("--") or rest[0].isdigit()) else "60"
     names = fuzzers_of(source)
-    if not (what.isdigit() and int(what) > 0 or what in ("--planted", "--keep")) or not set(rest) <= set(names):
+    if not (what.isdigit() and int(what) > 0 or what in ("--planted", "--keep", "--build")) or not set(rest) <= set(names):
         sys.exit(f"{__doc__}\nfuzzers: {' '.join(names)}")
     names = rest or names
     progress = Progress()
@@ -290,6 +291,8 @@ def main():
             fuzzers.build(names)
         except Failed as why:
             sys.exit(str(why))
+        if what == "--build":
+            return
         items = names
         work = (lambda name: keep(fuzzers, name)) if what == "--keep" else (
             lambda name: test(fuzzers, name, int(what), progress))

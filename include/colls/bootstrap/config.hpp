@@ -71,7 +71,7 @@ struct config {
   /// shared memory inside a host and TCP between hosts. With `tcp`, they use only TCP. With `shm`,
   /// they use only shared memory, and an operation fails if two ranks that need a connection cannot
   /// share memory.
-  fixed_string<8> transport = {};
+  fixed_string<16> transport = {};
   /// The use of cross-memory attach (process_vm_readv), by which this rank can read the private
   /// memory of other ranks of its host. With `always`, this rank uses such reads wherever the
   /// kernel permits them. With `never`, it does not use them. If the text is empty, this rank

@@ -37,6 +37,16 @@ COLLS_ONCE void check_congestion(const std::string& name) {
         name.c_str(), ec.message().c_str(), names("available").c_str(), names("allowed").c_str());
 }
 
+/// Stands for the version of UCX if the program has none.
+inline const std::string without_ucx = "none";
+
+[[noreturn]] COLLS_ONCE void raise_without_ucx(int rank, const std::string& transport) {
+  raise(errc::join_failed,
+        "rank %d was told to use %s, and its program has no UCX: include <colls/transport/ucx.hpp> "
+        "in one of its files and link it with -lucp -lucs",
+        rank, transport.c_str());
+}
+
 COLLS_ONCE void validate(const config& cfg) {
   if (cfg.size < 1 || cfg.rank < 0 || cfg.rank >= cfg.size) {
     raise(errc::join_failed, "rank %d of %d makes no sense (from %s): 0 <= rank < size", cfg.rank,
@@ -51,8 +61,8 @@ COLLS_ONCE void validate(const config& cfg) {
   compare("node", cfg.node, cfg.nodes);
   compare("local size", cfg.local_size, cfg.size + 1);
   if (!cfg.transport.empty() && cfg.transport != "hybrid" && cfg.transport != "tcp" &&
-      cfg.transport != "shm") {
-    raise(errc::join_failed, "the transport '%s' is none of hybrid, tcp, shm",
+      cfg.transport != "shm" && !uses_ucx(cfg.transport.str())) {
+    raise(errc::join_failed, "the transport '%s' is none of hybrid, tcp, shm, ucx, ucx_only",
           cfg.transport.c_str());
   }
   if (!cfg.reads.empty() && cfg.reads != "always" && cfg.reads != "never") {
@@ -273,6 +283,9 @@ class world_bootstrap {
     rank_info local = rank_info::of_this_process();
     local.address = info_.peer_listener.local();
     if (!cfg().transport.empty()) local.transport = cfg().transport.str();
+    if (uses_ucx(local.transport)) {
+      local.transport += '-' + (ucx_fabric != nullptr ? ucx_fabric->version() : without_ucx);
+    }
     if (transport_ != nullptr) local.transport = std::string(transport_) + '/' + local.transport;
     local.checksum = cfg().checksum;
     const std::string text = local.text();
@@ -347,10 +360,13 @@ class world_bootstrap {
               entries[r].c_str());
       }
       if (r == 0) transport = entry->transport, checksum = entry->checksum;
+      if (entry->transport.ends_with('-' + without_ucx)) {
+        raise_without_ucx(static_cast<int>(r), entry->transport);
+      }
       if (entry->transport != transport) {
         raise(errc::join_failed,
               "rank 0 was told to use %s and rank %zu %s: all ranks must have the same "
-              "COLLS_TRANSPORT and join with the same transport",
+              "COLLS_TRANSPORT, join with the same transport and have the same version of it",
               transport.c_str(), r, entry->transport.c_str());
       }
       if (entry->checksum != checksum) {
@@ -365,8 +381,8 @@ class world_bootstrap {
       const machine_record record{static_cast<int>(r), static_cast<int>(machines.size())};
       const machine_record host = machines.try_emplace(entry->machine(), record).first->second;
       if (is_new) info_.machine_of.push_back(host.number);
-      if (is_new && host.first != static_cast<int>(r) && entry->boot != "-" && transport != "tcp" &&
-          !std::exchange(has_warned, true)) {
+      if (is_new && host.first != static_cast<int>(r) && entry->boot != "-" &&
+          uses_shared_memory(cfg().transport.str()) && !std::exchange(has_warned, true)) {
         log_warn(
             "ranks %d and %zu run on one machine in different network namespaces: they share no "
             "memory",
@@ -481,6 +497,9 @@ inline task<world_info> form_world_at_address(engine& driver, config cfg, const 
   log_info("rank %d of %d from %s, meeting at %s", cfg.rank, cfg.size, cfg.source.c_str(),
            cfg.size == 1 ? "nowhere" : cfg.address.c_str());
   if (cfg.size == 1) {
+    if (uses_ucx(cfg.transport.str()) && ucx_fabric == nullptr) {
+      raise_without_ucx(cfg.rank, cfg.transport.str());
+    }
     world_info single;
     single.cfg = cfg;
     single.transport_name = transport;

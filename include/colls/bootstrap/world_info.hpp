@@ -6,6 +6,7 @@
 // ranks that can connect to each other through local (AF_UNIX) sockets. A machine that runs several
 // containers may have several nodes.
 
+#include <colls/bootstrap/fabric.hpp>
 #include <colls/bootstrap/handshake.hpp>
 #include <colls/bootstrap/store.hpp>
 #include <colls/driver/socket.hpp>
@@ -81,7 +82,7 @@ struct world_info {
   int min_node_cores() const;
   /// Returns whether ranks on the same node communicate through shared memory. The result is the
   /// same on all ranks.
-  bool shares_memory() const { return !(cfg.transport == "tcp"); }
+  bool shares_memory() const { return detail::uses_shared_memory(cfg.transport.str()); }
   /// Opens the peer listener and, if ranks share memory, the local listener. Returns the error if
   /// the peer listener cannot be opened. If only the local listener cannot be opened, logs a
   /// warning. This rank then shares no memory with other ranks.
@@ -122,7 +123,7 @@ constexpr bool is_transport_name(std::string_view name) {
     if (each <= ' ' || each > '~') return false;
   }
   return !name.empty() && name.size() <= max_transport_name && name != "hybrid" && name != "tcp" &&
-         name != "shm";
+         name != "shm" && !uses_ucx(name);
 }
 
 /// Throws `protocol_error` if the text that the rank `rank` has passed is too long for an exchange.
@@ -137,7 +138,9 @@ struct rank_info {
   std::string boot;
   std::string host;
   std::uint64_t network = 0;
-  std::string transport = "hybrid";  // the setting; for a transport not of colls, NAME/ comes first
+  std::string transport =
+      "hybrid";  // the setting; for a transport not of colls, NAME/ comes first;
+                 // -VERSION of UCX follows
   bool checksum = false;
   core_set cores;
   std::int64_t pid = 0;

@@ -33,8 +33,8 @@ COLLS_ONCE std::optional<rank_info> rank_info::parse(const std::string& text) {
   char address[64];
   char boot[64];
   char host[256];
-  char transport[max_transport_name + sizeof "/hybrid"];
-  static_assert(sizeof transport == 39);
+  char transport[max_transport_name + sizeof "/ucx_only-1234.1234.1234"];
+  static_assert(sizeof transport == 56);
   char usable[core_set::max_digits + 1];
   static_assert(sizeof usable == 257);
   int port = 0;
@@ -42,7 +42,7 @@ COLLS_ONCE std::optional<rank_info> rank_info::parse(const std::string& text) {
   unsigned long long network = 0;
   rank_info info;
   boost::system::error_code invalid;
-  if (std::sscanf(text.c_str(), "%63s %d %63s %255s %llu %38s %d %256s", address, &port, boot, host,
+  if (std::sscanf(text.c_str(), "%63s %d %63s %255s %llu %55s %d %256s", address, &port, boot, host,
                   &network, transport, &checksum, usable) != 8 ||
       !core_set::read(usable, info.cores)) {
     return std::nullopt;

@@ -77,6 +77,8 @@ class connection final : pipe_handler {
   void note_goodbye() { goodbye_received_ = true; }
   bool has_ended() const { return ended_; }
   bool is_idle() const { return send_queue_.empty(); }
+  /// Returns whether something that was queued has not left this rank.
+  bool is_sending() const { return !is_idle() || (pipe_ && pipe_->is_sending()); }
   bool has_control() const { return send_queue_.has_control(); }
   /// Returns whether this connection is in the middle of reading a message, has frames to write, or
   /// has sends that wait for a CTS.
@@ -163,6 +165,7 @@ class connection final : pipe_handler {
     if (!send_queue_.control(frame, payload)) abort();
   }
   void withdraw(posted_send& send) {
+    if (send.is_moved_by_pipe) return pipe_->withdraw(send);
     return_credit(send);
     if (!send_queue_.withdraw(send)) abort();
   }
@@ -185,6 +188,7 @@ class connection final : pipe_handler {
   void each_send(Visit visit) {
     flow.for_each(visit);
     send_queue_.for_each(visit);
+    if (pipe_) pipe_->for_each_send(visit);
   }
   /// Fails, with the error `ec`, every queued or waiting send for which `matches(send)` returns
   /// true.
@@ -195,14 +199,26 @@ class connection final : pipe_handler {
       if (matches(send)) return_credit(send);
     });
     if (!send_queue_.fail(ec, matches)) abort();
+    if (!pipe_) return;
+    std::vector<posted_send*> moved;
+    pipe_->for_each_send([&](posted_send& send) {
+      if (matches(send)) moved.push_back(&send);
+    });
+    for (posted_send* const send : moved) {
+      pipe_->withdraw(*send);
+      send->finish(ec);
+    }
   }
   /// Returns whether this connection is reading a payload for a receive of the operation `record`.
-  bool is_receiving(const operation_record& record) const { return target_.is_for(record); }
+  bool is_receiving(const operation_record& record) const {
+    return target_.is_for(record) || (pipe_ && pipe_->is_receiving(record));
+  }
   /// Fails the receive for which this connection is reading a payload, with the error `ec`. Does
   /// nothing if there is no such receive, or if `matches(receive)` returns false.
   template <class Predicate>
   void fail_receive(std::error_code ec, Predicate matches) {
     target_.fail(ec, matches);
+    if (pipe_) pipe_->fail_receives(ec, matches);
   }
 
   /// Sets the destination for the payload of the frame that is being read. A payload without a
@@ -247,12 +263,12 @@ class connection final : pipe_handler {
   /// memory.
   bool has_peer_exited() const { return peer_closed_ || (pipe_ && pipe_->has_peer_exited()); }
 
-  /// Ends the connection. Called when this rank has no more memory, or when the peer has left too
-  /// many frames unread. In both cases, this rank may be unable to complete a frame that it has
+  /// Ends the connection. Called when this rank has no more memory, when the peer has left too many
+  /// frames unread, or because of a fault of the peer (see `pipe_handler::abort`). In all cases, this rank may be unable to complete a frame that it has
   /// partly written. The caller may be a destructor or be iterating over a list, so `abort` does
   /// not call `connection_owner::lost` itself. Instead, it posts a completion, which calls `lost`
   /// after `abort` has returned.
-  COLLS_ONCE void abort() override;
+  COLLS_ONCE void abort(const char* fault = nullptr) override;
   /// Calls `connection_owner::lost` now if `abort` has posted a completion that has not run yet.
   /// Called before the transport looks up why an operation on this connection must fail.
   void report_if_aborted();
@@ -334,6 +350,7 @@ class connection final : pipe_handler {
   bool goodbye_received_ = false;
   bool ended_ = false;
   bool peer_closed_ = false;
+  const char* fault_ = nullptr;  // of the peer, for which this rank has aborted the connection
   bool refused_ = false;         // this rank has ended the connection because of a fault
   time_point end_seen_ = never;  // when the end was first seen, while its report is delayed
 

@@ -20,8 +20,9 @@ COLLS_ONCE void connection::open(std::unique_ptr<pipe> opened) {
   flush();
 }
 
-COLLS_ONCE void connection::abort() {
+COLLS_ONCE void connection::abort(const char* fault) {
   ended_ = true;
+  fault_ = fault;
   shut();
   abort_report_.post();
 }
@@ -78,6 +79,7 @@ COLLS_ONCE void connection::report_abort() {
   if (send_queue_.is_too_much_unread()) {
     return report_lost(errc::peer_failed, "it does not read what it is sent");
   }
+  if (fault_ != nullptr) return report_lost(errc::peer_failed, fault_);
   failure reason(errc::peer_failed);
   reason.culprit = owner_.matching().rank();
   reason.set_detail("rank %d has no memory for messages to others and from them", reason.culprit);

@@ -41,7 +41,7 @@ COLLS_ONCE bool connection_table::flush_all() {
     if (conn->is_open()) conn->flush();
     if (conn->is_fenced) continue;
     const bool opens = conn->is_open() || conn->is_dialing || conn->is_accepted;
-    any |= conn->is_half_open || (!conn->is_idle() && !conn->has_ended() && opens);
+    any |= conn->is_half_open || (conn->is_sending() && !conn->has_ended() && opens);
   }
   return any;
 }

@@ -105,7 +105,7 @@ class eager_rendezvous {
     } else if (send.awaits_cts) {
       conn->flow.pending_sends(send.key).remove(send);
     }
-    if (send.queued) conn->withdraw(send);
+    if (send.queued || send.is_moved_by_pipe) conn->withdraw(send);
     if (was_announced) resume_others(*conn, send.key);
   }
 

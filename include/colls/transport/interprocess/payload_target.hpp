@@ -51,6 +51,10 @@ class payload_target final : public payload_writer {
   payload_target& operator=(const payload_target&) = delete;
   ~payload_target() { release_gathered(); }
 
+  /// The largest size, in bytes, of an element that is folded in place. Larger elements are gathered
+  /// in scratch memory before they are folded.
+  static constexpr std::size_t max_in_place_granularity = 4096;
+
   /// Prepares this object for the payload of the next frame, which has `size` bytes. If the caller
   /// does not call `deliver_to` before the payload arrives, the payload is discarded.
   void begin(std::size_t size) {
@@ -97,6 +101,19 @@ class payload_target final : public payload_writer {
     receive.writer = this;
   }
 
+  /// If all of the current payload goes to contiguous memory of a receive, passes that receive to
+  /// `writer`, which then writes the payload and completes the receive. Afterwards this object has
+  /// no payload. Otherwise returns null.
+  posted_receive* hand_over(payload_writer& writer) {
+    if (receive_ == nullptr || next_ == nullptr || gathered_.memory != nullptr) return nullptr;
+    posted_receive* const receive = std::exchange(receive_, nullptr);
+    receive->writer = &writer;
+    begin(0);
+    return receive;
+  }
+
+  /// Returns false if the current payload is discarded.
+  bool has_destination() const { return receive_ != nullptr || unexpected_ != nullptr; }
   /// Returns the number of payload bytes that have not arrived.
   std::size_t left() const { return left_; }
   /// Returns the address to which the caller may write the next bytes of the payload. The caller
@@ -189,9 +206,6 @@ class payload_target final : public payload_writer {
   }
 
  private:
-  // The largest size, in bytes, of an element that is folded in place. Larger elements are gathered
-  // in scratch memory before they are folded.
-  static constexpr std::size_t max_in_place_granularity = 4096;
   // Returns how many bytes are gathered before they are folded. A piece of this size is still in the
   // second cache when it is folded.
   static std::size_t gathered_piece_bytes(std::size_t granularity) {

@@ -42,11 +42,12 @@ struct posted_send : key_table_node {
   bool queued = false;
   bool is_rts_only = false;  // its RTS is queued, without the payload
   bool rts_sent = false;
-  bool is_tombstone = false;           // stands for a cancelled send; absorbs the CTS that may come
-  std::uint64_t number = 0;            // the number of its RTS, counted per connection from 1
+  bool is_moved_by_pipe = false;  // no longer queued: the pipe moves the payload and completes it
+  bool is_tombstone = false;      // stands for a cancelled send; absorbs the CTS that may come
+  std::uint64_t number = 0;       // the number of its RTS, counted per connection from 1
   posted_send* next_queued = nullptr;  // the next send in the queue
 
-  bool is_pending() const { return awaits_cts || queued; }
+  bool is_pending() const { return awaits_cts || queued || is_moved_by_pipe; }
   /// Returns true if no byte of the message has been written and no CTS for the message has
   /// arrived. An RTS does not count as a part of the message.
   bool is_untouched() const {
@@ -67,9 +68,14 @@ struct posted_send : key_table_node {
     frame.set_checksums(sum);
   }
   void finish(std::error_code result = {}) {
-    conn = nullptr;
-    ec = result;
     if (!result) record->bytes += size;
+    complete(result);
+  }
+  /// Completes a send whose bytes have been counted, or that has failed.
+  void complete(std::error_code result = {}) {
+    conn = nullptr;
+    is_moved_by_pipe = false;
+    ec = result;
     done->post();
   }
 };
@@ -292,6 +298,23 @@ class send_queue {
     next.data = control_.data() + sizeof next.frame;
     next.size = control_size(next.frame);
     return next;
+  }
+
+  /// Returns whether the bytes to write next are those of a send with a CTS and more than `limit`
+  /// bytes.
+  bool is_next_longer_than(std::size_t limit) const {
+    return tail_.empty() && is_send_at_front() && first_->written == 0 && first_->size > limit &&
+           (first_->frame.flags & flag::cleared) != 0;
+  }
+  /// Removes the first send from the queue and returns it. The caller moves the payload by itself,
+  /// and then calls `posted_send::finish`.
+  posted_send& take_first() {
+    posted_send& send = *first_;
+    first_ = send.next_queued;
+    if (first_ == nullptr) last_ = nullptr;
+    send.queued = false;
+    send.is_moved_by_pipe = true;
+    return send;
   }
 
   /// Records that the first `size` payload bytes of `front()` were written. If `front()` has a

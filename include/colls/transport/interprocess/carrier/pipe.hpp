@@ -6,6 +6,7 @@
 // carrier (see carrier.hpp). It writes the frames of a `send_queue`, and reads frames whose
 // payloads it passes to a `payload_target`.
 
+#include <colls/base/function_ref.hpp>
 #include <colls/os/descriptor.hpp>
 #include <colls/transport/interprocess/payload_target.hpp>
 #include <colls/transport/interprocess/send_queue.hpp>
@@ -31,8 +32,9 @@ class pipe_handler {
   /// error number `system_error`, which is 0 in the former case. If the handler does not close the
   /// pipe, the next poll calls this function again.
   virtual void ended(int system_error) = 0;
-  /// Called when there is no memory for the rest of a frame that the pipe has begun to write.
-  virtual void abort() = 0;
+  /// Called when the pipe cannot go on: there is no memory for the rest of a frame that it has begun
+  /// to write, or, if `fault` is not null, for that reason, which is the peer's.
+  virtual void abort(const char* fault = nullptr) = 0;
   /// Called when the peer has passed the descriptor of its shared heap. `heap` is empty if this
   /// process could not receive the descriptor.
   virtual void heap_received(detail::descriptor heap) = 0;
@@ -102,6 +104,29 @@ class pipe {
   virtual void disarm() {}
   /// Wakes the peer if it sleeps and has something to read or can write again.
   virtual void wake_peer() {}
+
+  // A pipe may move long payloads by itself: it takes sends with a CTS from the queue
+  // (`send_queue::take_first`) and receives from the target (`payload_target::hand_over`), uses
+  // their memory, and completes them in any order.
+
+  /// Calls `visit(send)` for every send that the pipe has taken.
+  virtual void for_each_send(function_ref<void(posted_send&)> visit) { (void)visit; }
+  /// Returns whether anything that the pipe has taken from the queue is still in motion.
+  virtual bool is_sending() const { return false; }
+  /// Called when a send that the pipe has taken is withdrawn. Afterwards nothing reads its memory.
+  /// Waits up to 200 ms for what is in motion, and then ends the pipe.
+  virtual void withdraw(posted_send& send) { (void)send; }
+  /// Returns whether the pipe receives a payload for the operation `record`.
+  virtual bool is_receiving(const operation_record& record) const {
+    (void)record;
+    return false;
+  }
+  /// Fails, with the error `ec`, the receives that the pipe has taken and for which `matches` returns
+  /// true.
+  virtual void fail_receives(std::error_code ec,
+                             function_ref<bool(const posted_receive&)> matches) {
+    (void)ec, (void)matches;
+  }
 
   /// Returns whether this rank has data in flight and the peer's host has acknowledged nothing for
   /// 5 s. The caller must call this function at least once per second.

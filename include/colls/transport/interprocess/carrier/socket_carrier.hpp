@@ -14,8 +14,9 @@
 
 namespace colls::interprocess {
 
-/// The carrier of TCP sockets. It reaches every peer.
-class socket_carrier final : public listening_carrier {
+/// The carrier of TCP sockets. It reaches every peer. Another carrier may derive from this class, to
+/// open other pipes to peers that it reaches by TCP.
+class socket_carrier : public listening_carrier {
  public:
   socket_carrier(engine& driver, world_info& info)
       : listening_carrier(driver, info, info.peer_listener) {}
@@ -30,10 +31,14 @@ class socket_carrier final : public listening_carrier {
   inline task<bool> is_refused(int peer, time_point deadline) override;
   inline std::pair<std::unique_ptr<pipe>, std::unique_ptr<pipe>> open_to_self() override;
 
+ protected:
+  // Opens a pipe to a peer that has accepted this rank, or that this rank has accepted.
+  inline virtual task<> open_pipe(std::unique_ptr<stream> socket, int peer);
+  // Sets the options of the TCP socket of a pipe.
+  void set_options(int socket);
+
  private:
   inline task<> open_accepted(std::unique_ptr<stream> socket, int peer) override;
-  // Opens a pipe through a TCP socket.
-  void open_tcp(int peer, detail::descriptor socket);
 
   bool logged_fallback_ = false;
   bool logged_congestion_ = false;
@@ -41,9 +46,9 @@ class socket_carrier final : public listening_carrier {
 
 inline task<bool> socket_carrier::dial(dial_attempt& attempt) {
   const endpoint address = co_await look_up(attempt);
-  stream socket(engine_);
-  socket.set_deadline(attempt.limit.after(engine_.now()));
-  const detail::outcome connected = co_await detail::attempt(socket.connect(address));
+  auto socket = std::make_unique<stream>(engine_);
+  socket->set_deadline(attempt.limit.after(engine_.now()));
+  const detail::outcome connected = co_await detail::attempt(socket->connect(address));
   if (connected.ec) {
     attempt.error = connected.ec;
     attempt.is_short_of_resources = is_local_shortage(connected.ec);
@@ -54,17 +59,17 @@ inline task<bool> socket_carrier::dial(dial_attempt& attempt) {
     co_return true;
   }
   attempt.is_peer_alive = true;
-  socket.set_deadline(handshake_deadline());
-  detail::enable_keep_alive(socket.descriptor());
+  socket->set_deadline(handshake_deadline());
+  detail::enable_keep_alive(socket->descriptor());
   owner_->set_half_open(attempt.peer, true);
-  const bool accepted = co_await world_.authenticate(socket, attempt.peer);
+  const bool accepted = co_await world_.authenticate(*socket, attempt.peer);
   if (!accepted || !owner_->is_wanted(attempt.peer)) co_return true;
   // Logged only now, because the entry would be wrong if TCP failed as well.
   if (attempt.error_of_last_carrier && !std::exchange(logged_fallback_, true)) {
     log_warn("rank %d reaches rank %d by tcp, not by shared memory: %s", world_.rank, attempt.peer,
              attempt.error_of_last_carrier.message().c_str());
   }
-  open_tcp(attempt.peer, socket.release());
+  co_await open_pipe(std::move(socket), attempt.peer);
   co_return true;
 }
 
@@ -107,23 +112,28 @@ inline std::pair<std::unique_ptr<pipe>, std::unique_ptr<pipe>> socket_carrier::o
 inline task<> socket_carrier::open_accepted(std::unique_ptr<stream> socket, int peer) {
   if (owner_->is_superseded(peer)) co_return;
   owner_->set_address(peer, detail::text_of(socket->remote()));
-  open_tcp(peer, socket->release());
+  co_await open_pipe(std::move(socket), peer);
 }
 
-inline void socket_carrier::open_tcp(int peer, detail::descriptor socket) {
-  if (!socket) return open(peer, std::move(socket));
-  detail::enable_keep_alive(socket.get());
+inline task<> socket_carrier::open_pipe(std::unique_ptr<stream> socket, int peer) {
+  detail::descriptor released = socket->release();
+  if (released) set_options(released.get());
+  open(peer, std::move(released));
+  co_return;
+}
+
+inline void socket_carrier::set_options(int socket) {
+  detail::enable_keep_alive(socket);
   // The congestion control algorithm in `config::congestion` was available when this rank joined
   // the world. Selecting it fails if this process has since lost the right to use it, or if the
   // kernel module that implements it has since been unloaded.
   const auto& name = world_.cfg.congestion;
   std::error_code ec;
-  if (!name.empty()) ec = detail::set_congestion(socket.get(), name);
+  if (!name.empty()) ec = detail::set_congestion(socket, name);
   if (ec && !std::exchange(logged_congestion_, true)) {
     log_warn("rank %d has connections without the congestion control '%s': %s", world_.rank,
              name.c_str(), ec.message().c_str());
   }
-  open(peer, std::move(socket));
 }
 
 }  // namespace colls::interprocess
