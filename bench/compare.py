@@ -56,6 +56,7 @@ ALGORITHMS = {  # as in the table of docs/algorithms.md
     "barrier": ["linear", "dissemination", "binomial_tree"],
 }
 MPIRUN_OPTIONS = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
+UCX_OVER_TCP = {"UCX_TLS": "self,tcp", "UCX_NET_DEVICES": "lo"}
 UCX = ["--mca", "pml", "ucx", "--mca", "pml_ucx_tls", "any", "--mca", "pml_ucx_devices", "any"]
 
 
@@ -111,13 +112,17 @@ def candidates(peers, transport, collective, ranks):
 
     over_shm = transport == "shm"
     colls = called("colls-bench", "--transport", transport, "--ranks", str(ranks))
-    yield Candidate("colls", "auto", colls)
+    yield Candidate("colls", "auto", colls, UCX_OVER_TCP if transport == "ucx_only" else {})
     if over_shm and collective != "barrier":
         yield Candidate("colls", "auto", colls + ["--registered", "1"], registered=True)
     if transport == "inproc":
         return  # no peer has ranks that are threads
     openmpi = [peers.mpirun["openmpi"], *MPIRUN_OPTIONS, "-n", str(ranks)]
     mpich = [peers.mpirun["mpich"], "-n", str(ranks)]
+    openmpi_ucx = openmpi + UCX + ["-x", "UCX_TLS=self,tcp", "-x", "UCX_NET_DEVICES=lo"] + called("openmpi")
+    if transport == "ucx_only":
+        yield Candidate("openmpi", "ucx", openmpi_ucx)
+        return
     if over_shm:
         yield Candidate("openmpi", "ob1", openmpi + ["--mca", "pml", "ob1", "--mca", "btl",
                   f"self,{peers.shared_memory}"] + called("openmpi"))
@@ -127,8 +132,7 @@ def candidates(peers, transport, collective, ranks):
     else:
         yield Candidate("openmpi", "ob1", openmpi + ["--mca", "pml", "ob1", "--mca", "btl", "self,tcp",
                   "--mca", "btl_tcp_if_include", "lo"] + called("openmpi"))
-        yield Candidate("openmpi", "ucx", openmpi + UCX + ["-x", "UCX_TLS=self,tcp", "-x",
-                  "UCX_NET_DEVICES=lo"] + called("openmpi"))
+        yield Candidate("openmpi", "ucx", openmpi_ucx)
         yield Candidate("mpich", "auto", mpich + called("mpich"), {"MPIR_CVAR_NOLOCAL": 1} | peers.mpich_tcp)
         if collective not in ["reduce_scatter"] + PREFIXES:
             several = collective == "all_reduce" and not peers.current  # torch.distributed has no choice

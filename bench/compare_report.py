@@ -20,7 +20,7 @@ KINDS = {
 }
 PEERS = ["openmpi", "mpich", "gloo"]
 AGAIN = "auto again"
-TRANSPORTS = ["shm", "tcp", "inproc"]
+TRANSPORTS = ["shm", "tcp", "inproc", "ucx_only"]
 MAX_RATIO = 1.05  # a point is slower if its time is more than that multiple in every run
 
 

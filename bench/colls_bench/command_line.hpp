@@ -71,7 +71,8 @@ inline void declare(CLI::App& app, options& opts) {
       ->check(CLI::IsMember(collectives()))
       ->required();
   app.add_option("--transport", opts.transport)
-      ->check(CLI::IsMember({"inproc", "shm", "tcp", "hybrid", "cuda_ipc", "nccl"}))
+      ->check(
+          CLI::IsMember({"inproc", "shm", "tcp", "hybrid", "ucx", "ucx_only", "cuda_ipc", "nccl"}))
       ->capture_default_str();
   app.add_option("--memory", opts.memory, "device: staged, except with cuda_ipc and nccl")
       ->check(CLI::IsMember({"host", "device"}))

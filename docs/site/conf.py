@@ -36,7 +36,7 @@ CONTENTS = {
     "Guide": "docs/building docs/launching docs/clusters docs/calls docs/errors docs/recovery docs/training docs/gpu docs/environment"
              " docs/coming_from examples/index",
     "Reference": " ".join(f"reference/{page}" for page in reference.PAGES),
-    "Extending": "docs/adding_an_algorithm docs/adding_a_transport",
+    "Extending": "docs/adding_an_algorithm docs/adding_a_transport docs/adding_a_carrier",
     "Results": "docs/benchmarks docs/benchmark_notes",
     "How it works": "docs/design docs/algorithms docs/failure_detection docs/protocol docs/shared_memory"
                     " docs/simulation docs/data_parallel docs/glossary",

@@ -11,6 +11,7 @@
 #include "../support/reads.hpp"
 
 #include <colls/bootstrap/known_variables.hpp>
+#include <colls/bootstrap/network_interfaces.hpp>
 #include <colls/simulated.hpp>
 
 #include <netinet/tcp.h>
@@ -488,6 +489,56 @@ void reads() {
   }
 }
 
+/// Whether this process listens for other ranks at the address.
+bool listens_at(const std::string& address) {
+  for (int fd = 3; fd < 256; ++fd) {
+    int listens = 0;
+    socklen_t size = sizeof listens;
+    colls::endpoint local;
+    auto length = static_cast<socklen_t>(local.capacity());
+    if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens == 0) continue;
+    if (::getsockname(fd, local.data(), &length) != 0 || local.data()->sa_family != AF_INET)
+      continue;
+    if (local.address().to_string() == address) return true;
+  }
+  return false;
+}
+
+/// tests/bootstrap/network_interfaces.cpp tests which names fit.
+void socket_ifname() {
+  const auto all = colls::detail::interface_addresses();
+  const auto other = std::find_if(all.begin(), all.end(), [](const auto& each) {
+    return each.address.is_v4() && !each.address.is_loopback();
+  });
+  if (other == all.end()) {
+    MESSAGE("skipped: this host has no interface besides loopback");
+    return;
+  }
+  const std::string address = other->address.to_string();
+  const auto check = [&](const std::string& name, const char* wanted) {
+    const value given{"COLLS_SOCKET_IFNAME=" + name,
+                      [&](config& cfg) { cfg.socket_ifname = name; }};
+    by_every_way(2, given, [&](const std::vector<rank_settings>& ranks) {
+      world_of started(ranks, [=](colls::world& world, const line& test) -> task<> {
+        co_await world.barrier();
+        test.say(listens_at(address) ? "there" : "elsewhere");
+      });
+      for (const std::size_t r : {0u, 1u}) CHECK(started.hear(r) == wanted);
+    });
+  };
+  check('=' + other->name, "there");
+  check("lo", "elsewhere");
+  const value wrong{"COLLS_SOCKET_IFNAME=no-such",
+                    [](config& cfg) { cfg.socket_ifname = "no-such"; }};
+  by_every_way(2, wrong, [](const std::vector<rank_settings>& ranks) {
+    world_of started(ranks, meet);
+    for (const std::size_t r : {0u, 1u}) {
+      CHECK(started.end(r).status == 1);
+      CHECK(contains(started.log(r), "COLLS_SOCKET_IFNAME=no-such fits no interface that is up"));
+    }
+  });
+}
+
 /// Ranks with checksums do not join ranks without; tests/integration/checksum.cpp flips bits.
 void checksum() {
   const value given{"COLLS_CHECKSUM=1", [](config& cfg) { cfg.checksum = true; }};
@@ -959,6 +1010,7 @@ const row table[] = {
     {"COLLS_INSECURE config.insecure", insecure},
     {"COLLS_TRANSPORT config.transport", transport},
     {"COLLS_READS config.reads", reads},
+    {"COLLS_SOCKET_IFNAME config.socket_ifname", socket_ifname},
     {"COLLS_CHECKSUM config.checksum", checksum},
     {"COLLS_CHECK_THREADS", check_threads},
     {"COLLS_PORT config.ports", port},

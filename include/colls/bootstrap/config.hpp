@@ -72,6 +72,11 @@ struct config {
   /// they use only shared memory, and an operation fails if two ranks that need a connection cannot
   /// share memory.
   fixed_string<16> transport = {};
+  /// The network interfaces at whose addresses ranks listen, as NCCL_SOCKET_IFNAME states them:
+  /// `eth,ib` stands for interfaces whose names begin with one of these texts, `=eth0` for this one
+  /// alone, and `^docker` for all others. If the text is empty, a rank listens at the address by which
+  /// it reaches the store.
+  fixed_string<128> socket_ifname = {};
   /// The use of cross-memory attach (process_vm_readv), by which this rank can read the private
   /// memory of other ranks of its host. With `always`, this rank uses such reads wherever the
   /// kernel permits them. With `never`, it does not use them. If the text is empty, this rank

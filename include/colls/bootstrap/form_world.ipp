@@ -10,6 +10,7 @@
 #include <colls/bootstrap/known_variables.hpp>
 #include <colls/bootstrap/launcher_environment.hpp>
 #include <colls/bootstrap/launcher_store.hpp>
+#include <colls/bootstrap/network_interfaces.hpp>
 #include <colls/coroutine/when_all.hpp>
 #include <colls/os/procfs.hpp>
 
@@ -103,8 +104,8 @@ COLLS_ONCE config complete_from_environment(const config& opts) {
        &config::nodes, &config::secret, &config::job, &config::restarts, &config::max_restarts,
        &config::generation, &config::replacement, &config::launcher, &config::join_timeout,
        &config::timeout, &config::insecure, &config::source, &config::congestion,
-       &config::transport, &config::reads, &config::checksum, &config::ports, &config::served,
-       &config::own_file, &config::store_fd);
+       &config::transport, &config::reads, &config::socket_ifname, &config::checksum,
+       &config::ports, &config::served, &config::own_file, &config::store_fd);
   return cfg;
 }
 
@@ -276,6 +277,9 @@ class world_bootstrap {
   // process has published an address for this rank.
   task<> publish() {
     info_.address = store_->local_address();
+    if (const std::string wanted = cfg().socket_ifname.str(); !wanted.empty()) {
+      info_.address = choose_address(wanted, info_.address, interface_addresses());
+    }
     if (const std::error_code ec = info_.listen()) {
       raise(listen_error(ec), "rank %d cannot listen at %s: %s", cfg().rank,
             info_.address.to_string().c_str(), ec.message().c_str());

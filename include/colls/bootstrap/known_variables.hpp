@@ -16,7 +16,7 @@ inline constexpr const char* known_variables[] = {
     "COLLS_TERMINAL",      "COLLS_MNIST",         "COLLS_SIM_SEEDS",    "COLLS_SIM_SEED",
     "COLLS_SIM_SCENARIO",  "COLLS_TRANSPORT",     "COLLS_READS",        "COLLS_CHECKSUM",
     "COLLS_CHECK_THREADS", "COLLS_RESTART_COUNT", "COLLS_MAX_RESTARTS", "COLLS_LAUNCHER",
-    "COLLS_REPLACEMENT",
+    "COLLS_REPLACEMENT",   "COLLS_SOCKET_IFNAME",
 };
 
 /// Returns the Levenshtein distance between `a` and `b`, or 64 if `b` is longer than 64 characters.

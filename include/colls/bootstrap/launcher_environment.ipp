@@ -92,6 +92,7 @@ COLLS_ONCE void launcher_environment_reader::read_common() {
   cfg_.insecure = parse_switch("COLLS_INSECURE", env_.text("COLLS_INSECURE"));
   cfg_.transport = env_.text("COLLS_TRANSPORT");
   cfg_.reads = env_.text("COLLS_READS");
+  cfg_.socket_ifname = env_.text("COLLS_SOCKET_IFNAME");
   // The run queue reads this variable. Here only its value is checked.
   (void)parse_switch("COLLS_CHECK_THREADS", env_.text("COLLS_CHECK_THREADS"));
   cfg_.checksum = parse_switch("COLLS_CHECKSUM", env_.text("COLLS_CHECKSUM"));

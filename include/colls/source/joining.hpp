@@ -19,6 +19,7 @@
 #include <colls/bootstrap/launcher_environment.ipp>
 #include <colls/bootstrap/launcher_store.ipp>
 #include <colls/bootstrap/local_secret.ipp>
+#include <colls/bootstrap/network_interfaces.ipp>
 #include <colls/bootstrap/repair.ipp>
 #include <colls/bootstrap/store_server.ipp>
 #include <colls/bootstrap/tcp_store.ipp>

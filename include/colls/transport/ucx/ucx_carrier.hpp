@@ -14,12 +14,32 @@
 
 namespace colls::ucx::detail {
 
+/// Checks that what UCX may use reaches other processes. Throws `join_failed` if it does not. A second
+/// worker stands for another process: UCX does not connect it by memory, because that does not show
+/// the end of a process.
+inline void check_reach(engine& driver, const worker& own) {
+  ucs_status_t failure = UCS_OK;
+  ucp_ep_h endpoint = nullptr;
+  worker other(driver);
+  const std::vector<std::byte> address(own.address().begin(), own.address().end());
+  const ucs_status_t status = other.make_endpoint(address, failure, endpoint);
+  if (status != UCS_OK) {
+    colls::detail::raise(errc::join_failed,
+                         "UCX %s reaches no other process: %s; UCX_TLS and UCX_NET_DEVICES choose "
+                         "what it uses, and `ucx_info -d` lists what there is",
+                         version().c_str(), ucs_status_string(status));
+  }
+  other.close_endpoint(endpoint, false);
+}
+
 /// The carrier of UCX. It reaches a peer by TCP first: there the two ranks prove who they are, and
 /// exchange the addresses of their workers.
 class ucx_carrier final : public ip::socket_carrier {
  public:
   ucx_carrier(engine& driver, world_info& info)
-      : socket_carrier(driver, info), worker_(std::make_shared<worker>(driver)) {}
+      : socket_carrier(driver, info), worker_(std::make_shared<worker>(driver)) {
+    if (info.size > 1) check_reach(driver, *worker_);
+  }
 
  private:
   /// What a rank sends before the address of its worker.
