@@ -26,12 +26,12 @@ namespace detail {
 inline fabric* ucx_fabric = nullptr;
 
 /// Returns whether ranks with this `config::transport` use UCX between hosts.
-inline bool uses_ucx(std::string_view transport) {
+constexpr bool uses_ucx(std::string_view transport) {
   return transport == "ucx" || transport == "ucx_only";
 }
 
 /// Returns whether ranks of one host with this `config::transport` use shared memory.
-inline bool uses_shared_memory(std::string_view transport) {
+constexpr bool uses_shared_memory(std::string_view transport) {
   return transport != "tcp" && transport != "ucx_only";
 }
 

@@ -125,7 +125,7 @@ struct user final : pipe_handler {
     end.close(true);
   }
   void ended(int system_error) override { ends.push_back(system_error); }
-  void abort() override { ++aborts; }
+  void abort(const char*) override { ++aborts; }
   void heap_received(detail::descriptor) override {}
 };
 
