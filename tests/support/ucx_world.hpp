@@ -12,12 +12,10 @@
 /// A world over UCX on every link. Only the messages of a rank to itself take another way.
 class ucx_world : public tcp_world {
  public:
-  static constexpr bool transfers_need_peers = true;
   explicit ucx_world(int size) : tcp_world(size, "ucx_only") {}
 };
 
 class checked_ucx_world : public tcp_world {
  public:
-  static constexpr bool transfers_need_peers = true;
   explicit checked_ucx_world(int size) : tcp_world(size, "ucx_only", "", "", true) {}
 };

@@ -34,18 +34,6 @@ using colls::failure;
 inline constexpr std::size_t short_message = 64;
 inline constexpr std::size_t long_message = 1 << 20;
 
-/// The length of messages whose transfer ends when their communicator is revoked. In a world with
-/// `transfers_need_peers` a long transfer ends only with the help of its peer, which another thread
-/// would have to drive.
-template <class World>
-constexpr std::size_t revoked_message() {
-  if constexpr (requires { World::transfers_need_peers; }) {
-    return colls::eager_limit / sizeof(int) - 1;
-  } else {
-    return long_message;
-  }
-}
-
 /// The ranks of a world. Each has its world communicator, and a spare one of the same ranks.
 template <class World>
 class ranks {
@@ -164,6 +152,7 @@ void a_rank_dies() {
         }
         all.kill(last);
         const failure why = all.outcome(receive);
+        CAPTURE(std::string(why.detail));
         CHECK((why.code == errc::peer_failed || why.code == errc::cancelled));
         CHECK(why.culprit == last);
       }
@@ -257,7 +246,7 @@ template <class World>
 void calls_that_differ_end_on_all_ranks() {
   for (const int size : {2, 3, 5}) {
     CAPTURE(size);
-    for (const std::size_t n : {std::size_t{4}, revoked_message<World>()}) {
+    for (const std::size_t n : {std::size_t{4}, long_message}) {
       std::vector<std::vector<int>> ints(static_cast<std::size_t>(size), std::vector<int>(n + 1));
       std::vector<std::vector<float>> floats(static_cast<std::size_t>(size), std::vector<float>(n));
       const auto of = [](auto& buffers, auto& comm, std::size_t length) {

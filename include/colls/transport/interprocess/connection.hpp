@@ -200,13 +200,14 @@ class connection final : pipe_handler {
     });
     if (!send_queue_.fail(ec, matches)) abort();
     if (!pipe_) return;
-    std::vector<posted_send*> moved;
-    pipe_->for_each_send([&](posted_send& send) {
-      if (matches(send)) moved.push_back(&send);
-    });
-    for (posted_send* const send : moved) {
-      pipe_->withdraw(*send);
-      send->finish(ec);
+    for (;;) {
+      posted_send* next = nullptr;
+      pipe_->for_each_send([&](posted_send& send) {
+        if (next == nullptr && matches(send)) next = &send;
+      });
+      if (next == nullptr) return;
+      pipe_->withdraw(*next);
+      next->finish(ec);
     }
   }
   /// Returns whether this connection is reading a payload for a receive of the operation `record`.

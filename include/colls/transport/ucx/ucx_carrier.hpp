@@ -9,6 +9,7 @@
 
 #include <cstring>
 #include <memory>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -32,6 +33,27 @@ inline void check_reach(engine& driver, const worker& own) {
   other.close_endpoint(endpoint, false);
 }
 
+/// Owns an inbox until a pipe does.
+class inbox_owner {
+ public:
+  explicit inbox_owner(std::shared_ptr<worker> of) : worker_(std::move(of)) {
+    std::tie(token_, box_) = worker_->add_inbox();
+  }
+  inbox_owner(const inbox_owner&) = delete;
+  inbox_owner& operator=(const inbox_owner&) = delete;
+  ~inbox_owner() {
+    if (box_ != nullptr) worker_->remove_inbox(token_);
+  }
+  std::uint64_t token() const { return token_; }
+  inbox* box() const { return box_; }
+  void release() { box_ = nullptr; }
+
+ private:
+  std::shared_ptr<worker> worker_;
+  std::uint64_t token_ = 0;
+  inbox* box_ = nullptr;
+};
+
 /// The carrier of UCX. It reaches a peer by TCP first: there the two ranks prove who they are, and
 /// exchange the addresses of their workers.
 class ucx_carrier final : public ip::socket_carrier {
@@ -47,6 +69,12 @@ class ucx_carrier final : public ip::socket_carrier {
     std::uint64_t token = 0;
     std::uint64_t size = 0;  // of the address
   };
+  /// Says that the peer's end is no longer open alone.
+  struct half_open_guard {
+    owner& user;
+    int peer;
+    ~half_open_guard() { user.set_half_open(peer, false); }
+  };
   static constexpr std::size_t max_address_bytes = 64 * 1024;
 
   inline task<> open_pipe(std::unique_ptr<stream> socket, int peer) override;
@@ -55,11 +83,15 @@ class ucx_carrier final : public ip::socket_carrier {
 };
 
 inline task<> ucx_carrier::open_pipe(std::unique_ptr<stream> socket, int peer) {
+  // Until then the peer may have opened its end.
+  owner_->set_half_open(peer, true);
+  const half_open_guard opening{*owner_, peer};
   socket->set_deadline(handshake_deadline());
-  introduction own{worker_->token(), worker_->address().size()};
-  std::vector<std::byte> sent(sizeof own + own.size);
-  std::memcpy(sent.data(), &own, sizeof own);
-  std::memcpy(sent.data() + sizeof own, worker_->address().data(), own.size);
+  inbox_owner own(worker_);
+  const introduction said{own.token(), worker_->address().size()};
+  std::vector<std::byte> sent(sizeof said + said.size);
+  std::memcpy(sent.data(), &said, sizeof said);
+  std::memcpy(sent.data() + sizeof said, worker_->address().data(), said.size);
   ++worker_->connecting;  // from now on the peer can connect to the worker
   co_await socket->write({sent.data(), sent.size()});
   introduction remote;
@@ -70,8 +102,9 @@ inline task<> ucx_carrier::open_pipe(std::unique_ptr<stream> socket, int peer) {
   std::vector<std::byte> address(remote.size);
   co_await socket->read({address.data(), address.size()});
   if (!owner_->is_wanted(peer)) co_return;
-  auto made = std::make_unique<ucx_pipe>(engine_, worker_, world_.rank, peer, remote.token,
+  auto made = std::make_unique<ucx_pipe>(engine_, worker_, own.token(), own.box(), remote.token,
                                          world_.cfg.checksum);
+  own.release();
   const ucs_status_t status = made->connect(address);
   if (status != UCS_OK) {
     colls::detail::raise(errc::peer_failed, "UCX does not reach it: %s (UCX_TLS, UCX_NET_DEVICES)",
@@ -81,7 +114,12 @@ inline task<> ucx_carrier::open_pipe(std::unique_ptr<stream> socket, int peer) {
   const time_point began = engine_.now();
   const time_point limit = handshake_deadline();
   while (!made->is_connected()) {
-    if (!owner_->is_wanted(peer)) co_return;
+    if (!owner_->is_wanted(peer) || !socket->is_open()) co_return;
+    if (made->failure() != UCS_OK || socket->has_input()) {
+      colls::detail::raise(errc::unreachable, "UCX has lost the connection: %s",
+                           made->failure() != UCS_OK ? ucs_status_string(made->failure())
+                                                     : "the peer has closed it");
+    }
     if (engine_.now() >= limit) {
       colls::detail::raise(errc::timeout, "it does not answer through UCX");
     }
@@ -92,8 +130,8 @@ inline task<> ucx_carrier::open_pipe(std::unique_ptr<stream> socket, int peer) {
     }
   }
   --worker_->connecting;
+  if (!socket->is_open()) co_return owner_->opened(peer, nullptr);
   colls::detail::descriptor released = socket->release();
-  if (!released) co_return owner_->opened(peer, nullptr);
   set_options(released.get());
   made->adopt(std::move(released));
   owner_->opened(peer, std::move(made));

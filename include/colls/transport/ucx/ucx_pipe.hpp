@@ -50,8 +50,10 @@ struct long_send {
   std::vector<std::byte> rest;      // then: what had not been started
   std::size_t size = 0;
   std::size_t started = 0;  // the bytes whose pieces have been started
-  int in_motion = 0;        // the pieces that UCX reads
+  transfer_state state;
 };
+
+inline constexpr const char* undrained = "a transfer that was cancelled did not end within 200 ms";
 
 /// A message whose payload UCX writes to the memory of its receive.
 struct long_receive final : payload_writer {
@@ -60,7 +62,7 @@ struct long_receive final : payload_writer {
   posted_receive* receive = nullptr;  // null if it was withdrawn: the payload is discarded
   std::size_t size = 0;
   std::size_t started = 0;
-  int in_motion = 0;
+  transfer_state state;
   std::uint32_t sum = 0;  // the checksum that the payload must have
   ip::pipe_handler& handler;
   worker& net;
@@ -68,43 +70,39 @@ struct long_receive final : payload_writer {
   void abandon(posted_receive&) override { stop(); }
   /// Waits until UCX does not write to the receive, or ends the pipe.
   void stop() {
-    if (!net.drain([this] { return in_motion == 0; })) handler.abort(undrained);
+    if (!net.drain([this] { return state.in_motion == 0; })) handler.abort(undrained);
     receive = nullptr;
   }
-
-  static constexpr const char* undrained =
-      "a transfer that was cancelled did not end within 200 ms";
 };
 
-/// A piece that UCX reads or writes.
+/// A call of UCX that reads or writes memory of a message.
 struct piece {
   message_header head;
-  int* in_motion = nullptr;
-  int* all_in_motion = nullptr;  // of the pipe
-  ucs_status_t* failure = nullptr;
-
-  void end(ucs_status_t status) {
-    --*in_motion;
-    --*all_in_motion;
-    if (status != UCS_OK && *failure == UCS_OK) *failure = status;
-  }
+  transfer_state* state = nullptr;
+  ucx_pipe* owner = nullptr;  // null once its pipe has given it up
+  bool is_sent = false;
+  std::vector<std::byte> copy;  // of scattered data
+  list_links<piece> links;
 };
 
 /// A pipe between two ranks through UCX.
 class ucx_pipe final : public ip::pipe, engine::watcher {
  public:
-  /// `remote_token` is the token of the peer's worker.
-  ucx_pipe(engine& driver, std::shared_ptr<worker> shared, int rank, int peer,
+  /// `box` is the inbox of this pipe, and `token` its token; `remote_token` is that of the peer's.
+  ucx_pipe(engine& driver, std::shared_ptr<worker> shared, std::uint64_t token, inbox* box,
            std::uint64_t remote_token, bool checks)
       : pipe({.is_polled = true, .reads_in_place = true, .max_try_receive = eager_limit}),
         engine_(driver),
         worker_(std::move(shared)),
-        box_(worker_->inbox_of(peer)),
-        rank_(rank),
+        token_(token),
+        box_(*box),
         remote_token_(remote_token),
         has_checksums_(checks),
         socket_(driver, *this) {}
-  ~ucx_pipe() override { close(false); }
+  ~ucx_pipe() override {
+    close(false);
+    worker_->remove_inbox(token_);
+  }
 
   /// Makes the endpoint to the worker with the address `remote`. Returns the status of a failure.
   ucs_status_t connect(const std::vector<std::byte>& remote) {
@@ -116,22 +114,28 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
     post(*greeting);
     return status;
   }
-  /// Returns whether both ranks can use the endpoints, or one of these has failed.
+  /// Returns whether both ranks can use the endpoints.
   bool is_connected() {
     worker_->progress();
-    return failure_ != UCS_OK || (copied_ == 0 && box_.has_greeting);
+    return copied_ == 0 && box_.has_greeting;
   }
+  /// Returns why UCX has ended the endpoint, or UCS_OK.
+  ucs_status_t failure() const { return failure_; }
   void adopt(colls::detail::descriptor socket) { socket_.adopt(std::move(socket)); }
 
   void close(bool observes_peer) override {
     if (endpoint_ == nullptr) return socket_.close(observes_peer);
     if (observes_peer) (void)worker_->drain([this] { return copied_ == 0; });
-    const bool is_in_motion = copied_ != 0 || pieces_ != 0;
+    const bool is_in_motion = copied_ != 0 || !pieces_.empty();
     worker_->remove(this);
     worker_->close_endpoint(std::exchange(endpoint_, nullptr), is_in_motion);
-    if (is_in_motion && !worker_->drain([this] { return copied_ == 0 && pieces_ == 0; })) {
-      log_warn("UCX does not end transfers of rank %d", rank_);
+    if (is_in_motion && !worker_->drain([this] { return copied_ == 0 && pieces_.empty(); })) {
+      log_warn("UCX does not end its transfers");
     }
+    pieces_.for_each([this](piece& each) {
+      pieces_.remove(each);
+      each.owner = nullptr;
+    });
     frames_.for_each([this](copied_frame& frame) {
       frames_.remove(frame);
       frame.owner = nullptr;
@@ -139,7 +143,7 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
     copied_ = 0;
     for (const arrival& each : box_.arrivals) worker_->discard(each);
     box_.arrivals.clear();
-    box_.is_closed = true;
+    box_.fault = "the connection is closed";
     starting_ = nullptr;
     socket_.close(observes_peer);
   }
@@ -147,9 +151,11 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
 
   bool flush() override {
     bool moved = false;
+    if (worker_->is_forked()) return false;
     try {
-      while (is_open() && pieces_ < max_pieces && copied_ < max_copied) {
+      while (is_open() && copied_ < max_copied) {
         if (starting_ != nullptr) {
+          if (sent_pieces_ >= max_pieces) break;
           start_piece();
         } else if (queue().empty()) {
           break;
@@ -168,28 +174,45 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
     return moved;
   }
   bool try_send(const ip::header& frame, const_bytes message) override {
-    if (!is_open() || starting_ != nullptr || copied_ >= max_copied) return false;
-    copied_frame* const copy = copied_frame::make(message.size);
+    if (!is_open() || worker_->is_forked()) return false;
+    if (starting_ != nullptr || copied_ >= max_copied) return false;
+    copied_frame* copy = nullptr;
+    try {
+      copy = copied_frame::make(message.size);
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
     if (message.size != 0) std::memcpy(copy->bytes(), message.data, message.size);
     send(*copy, frame);
     return true;
   }
   bool try_receive(const ip::header& expected, std::byte* out) override {
-    if (!box_.has_next() || is_staging_) return false;
-    const arrival next = box_.arrivals.front();
+    if (!box_.has_next() || is_staging_ || worker_->is_forked()) return false;
+    const arrival& next = box_.arrivals.front();
     if (std::memcmp(&next.head.frame, &expected, sizeof expected) != 0) return false;
     if (next.is_rendezvous || next.size != expected.length) return false;
     if (has_checksums_ && !is_intact(next)) return false;
     if (next.size != 0) std::memcpy(out, next.data, next.size);
+    worker_->release(next.data);
     pop();
-    worker_->discard(next);
     return true;
   }
   bool poll() override {
+    if (worker_->is_forked()) {  // its socket is a dead one: see `fork_guard`
+      if (is_open() && end_seen_ != never) handler().ended(socket_error_);
+      return false;
+    }
     bool moved = worker_->progress_for(this);
-    moved |= take_arrivals();
-    moved |= finish_transfers();
+    try {
+      // A transfer that has ended must not fail because of a frame that came after it.
+      moved |= finish_transfers();
+      moved |= take_arrivals();
+      moved |= finish_transfers();
+    } catch (const std::bad_alloc&) {
+      handler().abort();
+    }
     if (is_open() && (starting_ != nullptr || !queue().empty())) moved |= flush();
+    if (is_open() && box_.fault != nullptr && !box_.has_next()) report_fault();
     if (is_open() && (failure_ != UCS_OK || end_seen_ != never)) moved |= report_end();
     return moved;
   }
@@ -209,13 +232,11 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
     const auto it = std::find_if(sends_.begin(), sends_.end(),
                                  [&](const long_send& each) { return each.send == &send; });
     if (it == sends_.end()) return;
-    if (!worker_->drain([&] { return it->in_motion == 0; })) {
-      handler().abort(long_receive::undrained);
-    }
+    if (!worker_->drain([&] { return it->state.in_motion == 0; })) handler().abort(undrained);
     send.is_moved_by_pipe = false;
     it->send = nullptr;
     // The peer expects the whole message.
-    if (is_open() && it->started < it->size) {
+    if (is_open() && it->started > 0 && it->started < it->size) {
       try {
         it->rest.reserve(it->size - it->started);
         while (it->started + it->rest.size() < it->size) {
@@ -249,7 +270,6 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
 
  private:
   static constexpr std::size_t piece_bytes = std::size_t{1} << 20;
-  static constexpr std::size_t copied_piece_bytes = 128 * 1024;
   static constexpr int max_pieces = 4;
   static constexpr std::size_t max_copied = std::size_t{1} << 20;
   static constexpr time_point last_frames_limit = 100 * milliseconds;
@@ -258,7 +278,7 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
   struct stage {
     std::unique_ptr<std::byte[]> memory;
     std::size_t size = 0;
-    int in_motion = 0;
+    transfer_state state;
   };
 
   void start() override {
@@ -277,12 +297,17 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
     poll();
   }
   bool report_end() {
-    if (box_.has_next() && !is_staging_) return false;
+    if ((box_.has_next() && !is_staging_) || worker_->has_moved()) return false;
     const bool may_have_more = failure_ == UCS_OK && socket_error_ == 0 && !has_goodbye_;
     if (may_have_more && engine_.now() - end_seen_ < last_frames_limit) return false;
     const int error = failure_ != UCS_OK ? system_error_of(failure_) : socket_error_;
     handler().ended(has_goodbye_ ? 0 : error);
     return true;
+  }
+
+  void report_fault() {
+    if (box_.fault == no_memory_for_messages) return handler().abort();
+    handler().refuse(box_.fault);
   }
 
   bool is_open() const { return endpoint_ != nullptr; }
@@ -293,7 +318,6 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
     message_header head;
     head.token = remote_token_;
     head.number = ++sent_number_;
-    head.sender = static_cast<std::uint32_t>(rank_);
     return head;
   }
   static ucp_request_param_t param_of(void* user_data, std::uint32_t flags) {
@@ -364,80 +388,93 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
   // Starts the next piece of `starting_`.
   void start_piece() {
     long_send& message = *starting_;
-    ip::checked_header frame;
+    piece& made = add_piece(message.state, true);
+    const_bytes part;
+    try {
+      part = next_part(message, made);
+    } catch (const std::bad_alloc&) {
+      piece_ended(made, UCS_ERR_NO_MEMORY);
+      throw;
+    }
+    made.head = next_head();
     if (message.started == 0) {
-      frame = message.send->frame;
-      if (has_checksums_) message.send->set_checksums(), frame = message.send->frame;
+      if (has_checksums_) message.send->set_checksums();
+      made.head.frame = message.send->frame;
     }
-    const bool is_scattered = message.send != nullptr && message.send->source != nullptr;
-    if (is_scattered || message.send == nullptr) {
-      copy_piece(message, frame);
-    } else {
-      const const_bytes all = message.send->payload(message.started);
-      start_rendezvous(message, frame, {all.data, std::min(all.size, piece_bytes)});
-    }
+    message.started += part.size;
+    if (message.send != nullptr) message.send->record->bytes += part.size;
     if (message.started == message.size) starting_ = nullptr;
-  }
-  void copy_piece(long_send& message, const ip::checked_header& frame) {
-    const std::size_t size = std::min(message.size - message.started, copied_piece_bytes);
-    copied_frame* const copy = copied_frame::make(size);
-    for (std::size_t done = 0; done < size;) {
-      const std::size_t at = message.started + done;
-      const_bytes part;
-      if (message.send != nullptr) {
-        part = message.send->payload(at);
-      } else {
-        const std::size_t left = message.size - at;
-        part = {message.rest.data() + message.rest.size() - left, left};
-      }
-      part.size = std::min(part.size, size - done);
-      std::memcpy(copy->bytes() + done, part.data, part.size);
-      done += part.size;
-    }
-    message.started += size;
-    if (message.send != nullptr) message.send->record->bytes += size;
-    copy->head = next_head();
-    copy->head.frame = frame;
-    post(*copy);
-  }
-  void start_rendezvous(long_send& message, const ip::checked_header& frame, const_bytes part) {
-    auto made = std::make_unique<piece>();
-    made->head = next_head();
-    made->head.frame = frame;
-    made->in_motion = &message.in_motion;
-    made->all_in_motion = &pieces_;
-    made->failure = &failure_;
-    ucp_request_param_t param = param_of(made.get(), UCP_AM_SEND_FLAG_RNDV);
+    count_sent(part.size);
+    ucp_request_param_t param = param_of(&made, UCP_AM_SEND_FLAG_RNDV);
     param.cb.send = [](void* request, ucs_status_t status, void* user) noexcept {
-      const std::unique_ptr<piece> ended(static_cast<piece*>(user));
-      ended->end(status);
+      piece_ended(*static_cast<piece*>(user), status);
       ucp_request_free(request);
     };
-    message.started += part.size;
-    message.send->record->bytes += part.size;
-    count_sent(part.size);
-    ++message.in_motion;
-    ++pieces_;
     const ucs_status_ptr_t request =
-        ucp_am_send_nbx(endpoint_, 0, &made->head, sizeof made->head, part.data, part.size, &param);
-    if (UCS_PTR_IS_PTR(request)) {
-      (void)made.release();
-    } else {
-      made->end(UCS_PTR_STATUS(request));
+        ucp_am_send_nbx(endpoint_, 0, &made.head, sizeof made.head, part.data, part.size, &param);
+    if (!UCS_PTR_IS_PTR(request)) piece_ended(made, UCS_PTR_STATUS(request));
+  }
+  // Returns the next bytes of a message. Those of scattered data are copied to the piece.
+  static const_bytes next_part(const long_send& message, piece& made) {
+    const std::size_t size = std::min(message.size - message.started, piece_bytes);
+    if (message.send == nullptr) {
+      const std::size_t rest = message.size - message.started;
+      return {message.rest.data() + message.rest.size() - rest, size};
     }
+    if (message.send->source == nullptr) {
+      return {message.send->payload(message.started).data, size};
+    }
+    made.copy.resize(size);
+    for (std::size_t done = 0; done < size;) {
+      const const_bytes from = message.send->payload(message.started + done);
+      const std::size_t part = std::min(from.size, size - done);
+      std::memcpy(made.copy.data() + done, from.data, part);
+      done += part;
+    }
+    return {made.copy.data(), size};
+  }
+
+  // A piece frees itself when it ends.
+  piece& add_piece(transfer_state& state, bool is_sent) {
+    auto* const made = new piece;
+    made->state = &state;
+    made->owner = this;
+    made->is_sent = is_sent;
+    ++state.in_motion;
+    if (is_sent) ++sent_pieces_;
+    pieces_.push_back(*made);
+    return *made;
+  }
+  static void piece_ended(piece& ended, ucs_status_t status) {
+    const std::unique_ptr<piece> owned(&ended);
+    if (ended.owner == nullptr) return;
+    ended.owner->pieces_.remove(ended);
+    if (ended.is_sent) --ended.owner->sent_pieces_;
+    ended.state->end(status);
   }
 
   // ---- receiving
 
+  // If a drain has begun to take the payload of the message, makes a message with that payload of it.
+  // Returns false if the payload has not arrived.
+  bool take_pulled(arrival& message) {
+    if (message.pulled == nullptr) return true;
+    const transfer_state& state = message.pulled->state;
+    if (state.in_motion > 0) return false;
+    if (state.status != UCS_OK && failure_ == UCS_OK) failure_ = state.status;
+    message.is_rendezvous = false;
+    return state.status == UCS_OK;
+  }
+
   void pop() {
+    box_.bytes -= box_.arrivals.front().counted;
     box_.arrivals.pop_front();
     ++box_.next_number;
   }
   bool is_intact(const arrival& message) const {
     const ip::checked_header& frame = message.head.frame;
     return frame.is_intact() &&
-           colls::detail::crc32c(0, static_cast<const std::byte*>(message.data), message.size) ==
-               frame.payload_sum;
+           colls::detail::crc32c(0, message.bytes(), message.size) == frame.payload_sum;
   }
 
   bool take_arrivals() {
@@ -448,7 +485,8 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
       const bool begins = box_.arrivals.front().head.frame.kind != ip::kind{};
       moved = true;
       if (begins && !expects_more() && handler().take_next()) continue;
-      const arrival message = box_.arrivals.front();
+      if (!take_pulled(box_.arrivals.front())) break;
+      const arrival message = std::move(box_.arrivals.front());
       pop();
       void* kept = message.data;
       const char* const fault = begins ? begin(message, kept) : go_on(message, kept);
@@ -467,7 +505,7 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
     const ip::checked_header& frame = message.head.frame;
     if (has_checksums_ && !frame.is_intact()) return ip::bad_checksum;
     if (expects_more() || !ip::is_plausible(frame)) return ip::malformed;
-    const auto* const data = static_cast<const std::byte*>(message.data);
+    const std::byte* const data = message.bytes();
     const bool has_message = frame.kind == ip::kind::data && (frame.flags & ip::flag::rts) == 0;
     const bool is_cleared = has_message && (frame.flags & ip::flag::cleared) != 0;
     const std::size_t length = has_message ? frame.length : ip::control_size(frame);
@@ -510,33 +548,24 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
     std::byte* const room = current.receive->data + at;
     current.receive->record->bytes += message.size;
     if (message.is_rendezvous) {
-      receive_piece(std::exchange(kept, nullptr), room, message.size, current.in_motion);
+      receive_piece(kept, room, message.size, current.state);
     } else {
-      std::memcpy(room, message.data, message.size);
+      std::memcpy(room, message.bytes(), message.size);
     }
     return nullptr;
   }
 
   // Receives the payload of a rendezvous.
-  void receive_piece(void* descriptor, std::byte* room, std::size_t size, int& in_motion) {
-    auto made = std::make_unique<piece>();
-    made->in_motion = &in_motion;
-    made->all_in_motion = &pieces_;
-    made->failure = &failure_;
-    ucp_request_param_t param = param_of(made.get(), 0);
+  void receive_piece(void*& descriptor, std::byte* room, std::size_t size, transfer_state& state) {
+    piece& made = add_piece(state, false);
+    ucp_request_param_t param = param_of(&made, 0);
     param.cb.recv_am = [](void* request, ucs_status_t status, std::size_t, void* user) noexcept {
-      const std::unique_ptr<piece> ended(static_cast<piece*>(user));
-      ended->end(status);
+      piece_ended(*static_cast<piece*>(user), status);
       ucp_request_free(request);
     };
-    ++in_motion;
-    ++pieces_;
-    const ucs_status_ptr_t request = worker_->receive(descriptor, room, size, param);
-    if (UCS_PTR_IS_PTR(request)) {
-      (void)made.release();
-    } else {
-      made->end(UCS_PTR_STATUS(request));
-    }
+    const ucs_status_ptr_t request =
+        worker_->receive(std::exchange(descriptor, nullptr), room, size, param);
+    if (!UCS_PTR_IS_PTR(request)) piece_ended(made, UCS_PTR_STATUS(request));
   }
 
   // ---- a message whose receive takes it in parts
@@ -548,23 +577,27 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
     if (message.size == 0 || message.size > announced_ || message.size > piece_bytes) {
       return ip::malformed;
     }
-    announced_ -= message.size;
     if (stage_.memory == nullptr) {
       stage_.memory = std::make_unique<std::byte[]>(headroom + piece_bytes);
     }
+    announced_ -= message.size;
     stage_.size = message.size;
     std::byte* const room = stage_.memory.get() + headroom;
     if (message.is_rendezvous) {
-      receive_piece(std::exchange(kept, nullptr), room, message.size, stage_.in_motion);
+      receive_piece(kept, room, message.size, stage_.state);
     } else {
-      std::memcpy(room, message.data, message.size);
+      std::memcpy(room, message.bytes(), message.size);
     }
     return nullptr;
   }
   // Passes what has arrived on the stage to the target. Returns whether the next piece can be put on
   // the stage.
   bool fold_stages() {
-    if (stage_.in_motion > 0) return false;
+    if (stage_.state.in_motion > 0) return false;
+    if (stage_.state.status != UCS_OK) {
+      if (failure_ == UCS_OK) failure_ = stage_.state.status;
+      return false;
+    }
     if (stage_.size > 0) {
       std::byte* const begin = stage_.memory.get() + headroom - carried_;
       const std::size_t size = carried_ + std::exchange(stage_.size, 0);
@@ -585,11 +618,19 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
     return true;
   }
 
+  // Returns whether all of a message has been transferred. If a piece has failed, ends the pipe soon.
+  template <class Transfer>
+  bool is_done(const Transfer& each) {
+    if (each.state.in_motion > 0) return false;
+    if (each.state.status != UCS_OK && failure_ == UCS_OK) failure_ = each.state.status;
+    return each.started == each.size && each.state.status == UCS_OK;
+  }
   bool finish_transfers() {
+    if (!is_open()) return false;
     bool moved = false;
     for (auto it = sends_.begin(); it != sends_.end();) {
       long_send& each = *it;
-      if (each.in_motion > 0 || each.started < each.size || failure_ != UCS_OK) {
+      if (!is_done(each)) {
         ++it;
         continue;
       }
@@ -599,7 +640,7 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
     }
     for (auto it = receives_.begin(); it != receives_.end();) {
       long_receive& each = *it;
-      if (each.in_motion > 0 || each.started < each.size || failure_ != UCS_OK) {
+      if (!is_done(each)) {
         ++it;
         continue;
       }
@@ -620,8 +661,8 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
 
   engine& engine_;
   std::shared_ptr<worker> worker_;
+  std::uint64_t token_;
   inbox& box_;
-  int rank_;
   std::uint64_t remote_token_;
   bool has_checksums_;
   ucp_ep_h endpoint_ = nullptr;
@@ -632,8 +673,9 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
   bool has_goodbye_ = false;
 
   std::uint64_t sent_number_ = 0;
-  std::size_t copied_ = 0;  // bytes of copied frames that UCX has not sent yet
-  int pieces_ = 0;          // pieces in motion, in both directions
+  std::size_t copied_ = 0;                       // bytes of copied frames that UCX has not sent yet
+  intrusive_list<piece, &piece::links> pieces_;  // in motion, in both directions
+  int sent_pieces_ = 0;
   intrusive_list<copied_frame, &copied_frame::links> frames_;
   std::list<long_send> sends_;
   long_send* starting_ = nullptr;  // the last of them, if pieces of it are missing

@@ -3,14 +3,15 @@
 #pragma once
 
 // worker: the UCX worker of one rank, its endpoints and the active messages that arrive at it.
-// UCX itself makes endpoints ready at their first use.
 
 #include <colls/base/error.hpp>
 #include <colls/base/log.hpp>
 #include <colls/bootstrap/fixed_string.hpp>
 #include <colls/driver/engine.hpp>
+#include <colls/os/fork_guard.hpp>
 #include <colls/transport/interprocess/frame.hpp>
 
+#include <sched.h>
 #include <ucp/api/ucp.h>
 
 #include <algorithm>
@@ -21,6 +22,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <random>
 #include <span>
 #include <string>
@@ -47,37 +49,61 @@ inline std::atomic<std::uint64_t> bytes_received{0};
 
 /// The header of an active message. UCX passes it beside the payload.
 struct message_header {
-  std::uint64_t token = 0;   // the secret of the receiving worker
+  std::uint64_t token = 0;   // names the inbox; a secret of the two ranks
   std::uint64_t number = 0;  // counts the messages of a connection from 1; 0: it only greets
-  std::uint32_t sender = 0;
-  std::uint32_t reserved = 0;
   /// The header of the frame that begins with this message. Its kind is 0 if the message continues
   /// the payload of the previous one.
   interprocess::checked_header frame;
 };
-static_assert(sizeof(message_header) == 64 && std::is_trivially_copyable_v<message_header>);
+static_assert(sizeof(message_header) == 56 && std::is_trivially_copyable_v<message_header>);
+
+/// What UCX reads or writes, and the result.
+struct transfer_state {
+  int in_motion = 0;  // the calls of UCX that have not ended
+  ucs_status_t status = UCS_OK;
+
+  void end(ucs_status_t result) {
+    --in_motion;
+    if (result != UCS_OK && status == UCS_OK) status = result;
+  }
+};
+
+/// The payload of a rendezvous in memory of this rank, which took it without a receive.
+struct pulled_payload {
+  transfer_state state;
+  std::vector<std::byte> bytes;
+};
 
 /// An active message that has arrived and that its connection has not processed yet.
 struct arrival {
   message_header head;
   void* data = nullptr;  // of UCX: the payload, or the descriptor of a rendezvous
   std::size_t size = 0;
+  std::size_t counted = 0;     // the part of `inbox::bytes`
   bool is_rendezvous = false;  // the payload has not arrived: the receiver has to ask for it
+  std::shared_ptr<pulled_payload> pulled;
+
+  const std::byte* bytes() const {
+    return pulled != nullptr ? pulled->bytes.data() : static_cast<const std::byte*>(data);
+  }
 };
 
-/// The arrivals of one peer in the order of their numbers. They may come before the connection to
-/// the peer is open.
+/// What has arrived on one connection, in the order of its numbers.
 struct inbox {
   std::deque<arrival> arrivals;
   std::uint64_t next_number = 1;
+  std::size_t bytes = 0;  // of the payloads that have arrived
   bool has_greeting = false;
-  bool is_closed = false;  // whatever arrives is discarded
+  const char* fault = nullptr;  // what is wrong with what has come
 
   bool has_next() const { return !arrivals.empty() && arrivals.front().head.number == next_number; }
 };
 
-/// The greatest number of messages that wait until the connection to their sender opens.
-inline constexpr std::size_t max_early_arrivals = 1 << 16;
+/// Limits on what waits in an inbox. The frames of a rank of colls stay far below them.
+inline constexpr std::size_t max_waiting_messages = 1 << 18;
+inline constexpr std::size_t max_waiting_bytes = std::size_t{64} << 20;
+/// The fault of an inbox for which there was no memory.
+inline constexpr const char* no_memory_for_messages = "there is no memory for its messages";
 
 /// Returns the number of a system error that describes `status`.
 inline int system_error_of(ucs_status_t status) {
@@ -114,33 +140,36 @@ inline void check(ucs_status_t status, const char* call) {
                        version().c_str(), call, ucs_status_string(status));
 }
 
-/// A UCX context with one worker. All functions must be called on the thread of the engine.
+/// A UCX context with one worker. All functions must be called on the thread of the engine. In a
+/// process that was forked from that of the world they do nothing, because UCX's sockets are those of
+/// the parent.
 class worker final : engine::watcher {
  public:
-  explicit worker(engine& driver) : engine_(driver), token_(draw_token()) {
+  explicit worker(engine& driver) : engine_(driver), forks_(colls::detail::fork_guard::forks()) {
+    {
+      const std::lock_guard lock(all().mutex);
+      all().workers.push_back(this);
+    }
     try {
       open();
     } catch (...) {
+      remove_from_all();
       destroy();
       throw;
     }
-    const std::lock_guard lock(all().mutex);
-    all().workers.push_back(this);
   }
   worker(const worker&) = delete;
   worker& operator=(const worker&) = delete;
   ~worker() {
+    engine_.unwatch(event_, *this);
+    if (is_forked()) return;
     ucp_request_param_t params{};
-    closing_.push_back(ucp_worker_flush_nbx(worker_, &params));
+    closing_.push_back(ucp_worker_flush_nbx(worker_, &params));  // there is room: see `open`
     const bool is_quiet = drain([this] { return closing_.empty(); });
     for (const ucs_status_ptr_t request : closing_) {
       if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
     }
-    {
-      const std::lock_guard lock(all().mutex);
-      std::erase(all().workers, this);
-    }
-    engine_.unwatch(event_, *this);
+    remove_from_all();
     // UCX ends the process if a worker is destroyed that has not answered all requests to connect.
     if (is_quiet && connecting == 0) destroy();
   }
@@ -149,15 +178,29 @@ class worker final : engine::watcher {
   int connecting = 0;
 
   std::span<const std::byte> address() const { return address_; }
-  /// Returns the number that a message to this worker must carry. Only ranks of the world know it.
-  std::uint64_t token() const { return token_; }
 
-  inbox& inbox_of(int peer) { return inboxes_[peer]; }
+  bool is_forked() const { return forks_ != colls::detail::fork_guard::forks(); }
+
+  /// Makes an inbox, and returns its token. What arrives with that token goes to this inbox.
+  std::pair<std::uint64_t, inbox*> add_inbox() {
+    std::random_device device;
+    for (;;) {
+      const std::uint64_t token = std::uint64_t{device()} << 32 | device();
+      const auto [position, is_new] = inboxes_.try_emplace(token);
+      if (is_new) return {token, &position->second};
+    }
+  }
+  void remove_inbox(std::uint64_t token) {
+    const auto found = inboxes_.find(token);
+    for (const arrival& each : found->second.arrivals) discard(each);
+    inboxes_.erase(found);
+  }
 
   /// Makes an endpoint. `failed` is the place where UCX writes why the endpoint has failed. It must
   /// outlive the endpoint. Returns the status of a failure.
   ucs_status_t make_endpoint(const std::vector<std::byte>& remote, ucs_status_t& failed,
                              ucp_ep_h& made) {
+    closing_.reserve(++endpoints_ + 1);  // so that nothing has to be allocated to close them
     ucp_ep_params_t params{};
     params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                         UCP_EP_PARAM_FIELD_ERR_HANDLER;
@@ -173,19 +216,20 @@ class worker final : engine::watcher {
   /// Begins to close an endpoint. If `by_force` is true, all its operations end soon, wherever the
   /// peer is. Otherwise UCX first sends what it still has.
   void close_endpoint(ucp_ep_h endpoint, bool by_force) {
+    if (is_forked()) return;
     ucp_request_param_t params{};
     params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
     params.flags = by_force ? static_cast<std::uint32_t>(UCP_EP_CLOSE_FLAG_FORCE) : 0U;
-    const ucs_status_ptr_t request = ucp_ep_close_nbx(endpoint, &params);
-    closing_.push_back(request);
+    closing_.push_back(ucp_ep_close_nbx(endpoint, &params));
   }
 
   /// Makes UCX progress. Calls no code of colls but the callbacks that this class and pipes have
   /// passed to UCX, which only note what has happened. Returns whether there was any progress.
   bool progress() {
-    bool moved = false;
+    has_moved_ = false;
+    if (is_forked()) return false;
     for (int rounds = 0; rounds < max_rounds && ucp_worker_progress(worker_) != 0; ++rounds) {
-      moved = true;
+      has_moved_ = true;
     }
     std::erase_if(closing_, [](ucs_status_ptr_t request) {
       if (!UCS_PTR_IS_PTR(request)) return true;
@@ -193,8 +237,11 @@ class worker final : engine::watcher {
       ucp_request_free(request);
       return true;
     });
-    return moved;
+    return has_moved_;
   }
+  /// Returns whether the last call of `progress` made any.
+  bool has_moved() const { return has_moved_; }
+
   // The first open pipe drives the worker for all.
 
   void add(const void* pipe) { pipes_.push_back(pipe); }
@@ -202,19 +249,27 @@ class worker final : engine::watcher {
   bool progress_for(const void* pipe) { return leads(pipe) && progress(); }
   /// Makes sure that an event wakes the thread when UCX has something to do. Returns false if it
   /// has something to do now.
-  bool arm_for(const void* pipe) { return !leads(pipe) || ucp_worker_arm(worker_) != UCS_ERR_BUSY; }
+  bool arm_for(const void* pipe) {
+    return !leads(pipe) || is_forked() || ucp_worker_arm(worker_) != UCS_ERR_BUSY;
+  }
 
   /// Makes progress until `has_ended()` returns true, for at most 200 ms. Returns whether it does.
-  /// The workers of other ranks on this engine make progress, too.
+  /// The workers of other ranks on this engine make progress, too. Meanwhile this rank takes what
+  /// peers offer, because they may wait in the same way.
   template <class Predicate>
   bool drain(const Predicate& has_ended) {
+    if (is_forked()) return true;
     const time_point limit = engine_.now() + max_drain;
     while (!has_ended()) {
       if (engine_.now() >= limit) return false;
+      bool moved = false;
       const std::lock_guard lock(all().mutex);
       for (worker* const each : all().workers) {
-        if (&each->engine_ == &engine_) each->progress();
+        if (&each->engine_ != &engine_) continue;
+        moved |= each->progress();
+        each->pull();
       }
+      if (!moved) ::sched_yield();
     }
     return true;
   }
@@ -223,13 +278,15 @@ class worker final : engine::watcher {
                            const ucp_request_param_t& params) {
     return ucp_am_recv_data_nbx(worker_, descriptor, room, size, &params);
   }
-  void release(void* data) { ucp_am_data_release(worker_, data); }
-  void discard(const arrival& message) {
-    if (message.data != nullptr) release(message.data);
+  void release(void* data) {
+    if (data != nullptr && !is_forked()) ucp_am_data_release(worker_, data);
   }
+  void discard(const arrival& message) { release(message.data); }
 
  private:
   static constexpr int max_rounds = 16;
+  static constexpr int max_pulled =
+      4;  // rendezvous of an inbox that this rank takes while it drains
   static constexpr time_point max_drain = 200 * milliseconds;
 
   bool leads(const void* pipe) const { return !pipes_.empty() && pipes_.front() == pipe; }
@@ -242,9 +299,9 @@ class worker final : engine::watcher {
     static worker_list list;
     return list;
   }
-  static std::uint64_t draw_token() {
-    std::random_device device;
-    return std::uint64_t{device()} << 32 | device();
+  void remove_from_all() {
+    const std::lock_guard lock(all().mutex);
+    std::erase(all().workers, this);
   }
 
   void open() {
@@ -274,12 +331,13 @@ class worker final : engine::watcher {
     const auto* const bytes = reinterpret_cast<const std::byte*>(own);
     address_.assign(bytes, bytes + size);
     ucp_worker_release_address(worker_, own);
+    closing_.reserve(1);
     check(ucp_worker_get_efd(worker_, &event_), "ucp_worker_get_efd");
     // Edge-triggered, because UCX may leave it readable.
     engine_.watch(event_, EPOLLIN | EPOLLET, *this);
   }
   void destroy() {
-    for (auto& [peer, box] : inboxes_) {
+    for (auto& [token, box] : inboxes_) {
       for (const arrival& each : box.arrivals) discard(each);
     }
     if (worker_ != nullptr) ucp_worker_destroy(worker_);
@@ -298,41 +356,89 @@ class worker final : engine::watcher {
     arrival message;
     if (head_size != sizeof message.head) return UCS_OK;
     std::memcpy(static_cast<void*>(&message.head), head, sizeof message.head);
-    // A message of a stranger, or of a rank of an earlier world.
-    if (message.head.token != token_) return UCS_OK;
-    const auto sender = static_cast<int>(message.head.sender);
+    const auto found = inboxes_.find(message.head.token);
+    if (found == inboxes_.end()) return UCS_OK;  // of a stranger, or of a connection that has ended
+    inbox& box = found->second;
+    if (message.head.number == 0) box.has_greeting = true;
+    if (message.head.number == 0 || box.fault != nullptr) return UCS_OK;
     message.is_rendezvous = (attributes & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
     const bool persists = message.is_rendezvous || (attributes & UCP_AM_RECV_ATTR_FLAG_DATA) != 0;
     if (size != 0 && persists) message.data = data;
     message.size = size;
-    try {
-      inbox& box = inboxes_[sender];
-      if (message.head.number == 0) box.has_greeting = true;
-      if (message.head.number < box.next_number) return UCS_OK;
-      if (box.is_closed || box.arrivals.size() >= max_early_arrivals) return UCS_OK;
-      const auto is_later = [&](const arrival& other) {
-        return other.head.number > message.head.number;
-      };
-      // Messages nearly always arrive in order.
-      auto place = box.arrivals.end();
-      while (place != box.arrivals.begin() && is_later(*std::prev(place))) --place;
-      box.arrivals.insert(place, message);
-    } catch (const std::bad_alloc&) {
-      log_warn("there is no memory for a message that arrives through UCX");
-      return UCS_OK;
+    if (!message.is_rendezvous) message.counted = size;
+    box.bytes += message.counted;
+    // Messages nearly always arrive in order.
+    auto place = box.arrivals.end();
+    while (place != box.arrivals.begin() && std::prev(place)->head.number > message.head.number) {
+      --place;
     }
+    const bool is_repeated =
+        message.head.number < box.next_number ||
+        (place != box.arrivals.begin() && std::prev(place)->head.number == message.head.number);
+    if (is_repeated) {
+      box.fault = interprocess::malformed;
+    } else if (box.arrivals.size() >= max_waiting_messages || box.bytes > max_waiting_bytes) {
+      box.fault = "more messages than a rank sends";
+    } else {
+      try {
+        box.arrivals.insert(place, message);
+      } catch (const std::bad_alloc&) {
+        box.fault = no_memory_for_messages;
+      }
+    }
+    if (box.fault != nullptr) return UCS_OK;
     messages_received.fetch_add(1, std::memory_order_relaxed);
     bytes_received.fetch_add(size, std::memory_order_relaxed);
     return message.data != nullptr ? UCS_INPROGRESS : UCS_OK;
   }
 
+  // Takes the payloads of the first rendezvous of each inbox into memory of its own.
+  void pull() {
+    for (auto& [token, box] : inboxes_) {
+      int count = 0;
+      for (arrival& each : box.arrivals) {
+        if (!each.is_rendezvous) continue;
+        if (++count > max_pulled) break;
+        if (each.pulled != nullptr || each.size > max_waiting_bytes) continue;
+        try {
+          auto made = std::make_shared<pulled_payload>();
+          made->bytes.resize(each.size);
+          auto held = std::make_unique<std::shared_ptr<pulled_payload>>(made);
+          ucp_request_param_t param{};
+          param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+          param.user_data = held.get();
+          param.cb.recv_am = [](void* request, ucs_status_t status, std::size_t,
+                                void* user) noexcept {
+            const std::unique_ptr<std::shared_ptr<pulled_payload>> ended(
+                static_cast<std::shared_ptr<pulled_payload>*>(user));
+            (*ended)->state.end(status);
+            ucp_request_free(request);
+          };
+          ++made->state.in_motion;
+          const ucs_status_ptr_t request =
+              receive(std::exchange(each.data, nullptr), made->bytes.data(), each.size, param);
+          if (UCS_PTR_IS_PTR(request)) {
+            (void)held.release();
+          } else {
+            made->state.end(UCS_PTR_STATUS(request));
+          }
+          each.pulled = std::move(made);
+        } catch (const std::bad_alloc&) {
+          return;
+        }
+      }
+    }
+  }
+
   engine& engine_;
-  std::uint64_t token_;
+  unsigned forks_;
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   std::vector<std::byte> address_;
   int event_ = -1;
-  std::unordered_map<int, inbox> inboxes_;
+  bool has_moved_ = false;
+  std::unordered_map<std::uint64_t, inbox> inboxes_;
+  std::size_t endpoints_ = 0;
   std::vector<ucs_status_ptr_t> closing_;
   std::vector<const void*> pipes_;
 };
