@@ -530,12 +530,11 @@ void socket_ifname() {
   check("lo", "elsewhere");
   const value wrong{"COLLS_SOCKET_IFNAME=no-such",
                     [](config& cfg) { cfg.socket_ifname = "no-such"; }};
-  by_every_way(2, wrong, [](const std::vector<rank_settings>& ranks) {
+  by_every_way(2, wrong, [](std::vector<rank_settings> ranks) {
+    ranks.pop_back();
     world_of started(ranks, meet);
-    for (const std::size_t r : {0u, 1u}) {
-      CHECK(started.end(r).status == 1);
-      CHECK(contains(started.log(r), "COLLS_SOCKET_IFNAME=no-such fits no interface that is up"));
-    }
+    CHECK(started.end(0).status == 1);
+    CHECK(contains(started.log(0), "COLLS_SOCKET_IFNAME=no-such fits no interface that is up"));
   });
 }
 
