@@ -228,8 +228,10 @@ class worker final : engine::watcher {
   bool progress() {
     has_moved_ = false;
     if (is_forked()) return false;
+    has_arrived_ = false;
     for (int rounds = 0; rounds < max_rounds && ucp_worker_progress(worker_) != 0; ++rounds) {
       has_moved_ = true;
+      if (has_arrived_) break;  // a waiting operation may need the message at once
     }
     std::erase_if(closing_, [](ucs_status_ptr_t request) {
       if (!UCS_PTR_IS_PTR(request)) return true;
@@ -387,6 +389,7 @@ class worker final : engine::watcher {
       }
     }
     if (box.fault != nullptr) return UCS_OK;
+    has_arrived_ = true;
     messages_received.fetch_add(1, std::memory_order_relaxed);
     bytes_received.fetch_add(size, std::memory_order_relaxed);
     return message.data != nullptr ? UCS_INPROGRESS : UCS_OK;
@@ -437,6 +440,7 @@ class worker final : engine::watcher {
   std::vector<std::byte> address_;
   int event_ = -1;
   bool has_moved_ = false;
+  bool has_arrived_ = false;
   std::unordered_map<std::uint64_t, inbox> inboxes_;
   std::size_t endpoints_ = 0;
   std::vector<ucs_status_ptr_t> closing_;
