@@ -6,6 +6,9 @@
 #include <colls/coroutine/sync_wait.hpp>
 #include <colls/interprocess.hpp>
 #include <colls/run.hpp>
+#ifdef HAS_UCX
+#include <colls/transport/ucx.hpp>
+#endif
 
 #include <doctest/doctest.h>
 #include <sched.h>
@@ -411,6 +414,10 @@ TEST_CASE("a rank of two hosts" * doctest::skip()) {
         "node " + std::to_string(world.node()) + ": " + (right ? "right" : "wrong") + ", maps";
     for (const std::string& memory : shared_memory()) line += " " + memory;
     std::printf("%s\n", line.c_str());
+#ifdef HAS_UCX
+    const bool any_sent = colls::ucx::counted_traffic().messages_sent > 0;
+    std::printf("%s through UCX\n", any_sent ? "messages" : "nothing");
+#endif
     std::fflush(stdout);
     co_await world.barrier();
     if (dies == nullptr) co_return;
@@ -430,13 +437,17 @@ TEST_CASE("a rank of two hosts" * doctest::skip()) {
   CHECK(status == 0);
 }
 
-TEST_CASE("ranks of one host share memory in a world of two hosts, and use TCP to the other host") {
+namespace {
+
+void check_two_hosts_over(const std::string& transport) {
+  CAPTURE(transport);
   const two_hosts hosts;
   if (!hosts.are_up()) return;
   const secret_file secret;
   for (const std::string& dies : strings{"none", "1", "2"}) {
     CAPTURE(dies);
-    std::string env = "env COLLS_SECRET_FILE=" + secret.path + " ";
+    std::string env = "env COLLS_SECRET_FILE=" + secret.path + " UCX_TLS=tcp UCX_LOG_LEVEL=fatal " +
+                      "COLLS_TRANSPORT=" + transport + " ";
     const bool kills = dies != "none";
     if (kills) env += "DIES=" + dies + " ";
     const auto ranks = [&](int node) {
@@ -474,7 +485,28 @@ TEST_CASE("ranks of one host share memory in a world of two hosts, and use TCP t
           "[" + std::to_string(one) + "] ended by peer_failed of rank " + dies;
       CHECK(count(ran.text, ended) == (kills && std::to_string(one) != dies ? 1 : 0));
     }
+#ifdef HAS_UCX
+    for (int rank = 0; rank < 4; ++rank) {
+      const char* const what =
+          transport == "ucx" ? "] messages through UCX" : "] nothing through UCX";
+      CHECK(count(ran.text, "[" + std::to_string(rank) + what) == 1);
+    }
+#endif
   }
+}
+
+}  // namespace
+
+TEST_CASE("ranks of one host share memory in a world of two hosts, and use TCP to the other host") {
+  check_two_hosts_over("hybrid");
+}
+
+TEST_CASE("ranks of one host share memory in a world of two hosts, and use UCX to the other host") {
+#ifdef HAS_UCX
+  check_two_hosts_over("ucx");
+#else
+  MESSAGE("skipped: no libucx-dev");
+#endif
 }
 
 TEST_CASE("a rank that may spin" * doctest::skip()) {
