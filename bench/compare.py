@@ -82,7 +82,7 @@ class Peers:
                        for name in ("openmpi", "mpich")}
         self.shared_memory = "sm" if current else "vader"  # the name of Open MPI's btl
         # A current UCX finds no route where lo is the only device.
-        self.mpich_tcp = {"UCX_TLS": "self,tcp", "UCX_NET_DEVICES": "lo"} if not current else {
+        self.mpich_tcp = UCX_OVER_TCP if not current else {
             "MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "lo"}
         self.setup = "--current" if current else "--compare"
 
@@ -119,7 +119,8 @@ def candidates(peers, transport, collective, ranks):
         return  # no peer has ranks that are threads
     openmpi = [peers.mpirun["openmpi"], *MPIRUN_OPTIONS, "-n", str(ranks)]
     mpich = [peers.mpirun["mpich"], "-n", str(ranks)]
-    openmpi_ucx = openmpi + UCX + ["-x", "UCX_TLS=self,tcp", "-x", "UCX_NET_DEVICES=lo"] + called("openmpi")
+    over_tcp = [word for name, value in UCX_OVER_TCP.items() for word in ("-x", f"{name}={value}")]
+    openmpi_ucx = openmpi + UCX + over_tcp + called("openmpi")
     if transport == "ucx_only":
         yield Candidate("openmpi", "ucx", openmpi_ucx)
         return

@@ -74,8 +74,8 @@ struct config {
   fixed_string<16> transport = {};
   /// The network interfaces at whose addresses ranks listen, as NCCL_SOCKET_IFNAME states them:
   /// `eth,ib` stands for interfaces whose names begin with one of these texts, `=eth0` for this one
-  /// alone, and `^docker` for all others. If the text is empty, a rank listens at the address by which
-  /// it reaches the store.
+  /// alone, and `^docker` for all others. If the text is empty, a rank listens at the address by
+  /// which it reaches the store.
   fixed_string<128> socket_ifname = {};
   /// The use of cross-memory attach (process_vm_readv), by which this rank can read the private
   /// memory of other ranks of its host. With `always`, this rank uses such reads wherever the

@@ -23,8 +23,8 @@ struct interface_address {
 std::vector<interface_address> interface_addresses();
 
 /// Returns the address of `all` at which a rank listens. `wanted` lists names of interfaces,
-/// separated by commas. A name stands for all interfaces that begin with it, or, with `=` before the
-/// list, for that interface alone; `^` before the list excludes these interfaces. (NCCL reads
+/// separated by commas. A name stands for all interfaces that begin with it, or, with `=` before
+/// the list, for that interface alone; `^` before the list excludes these interfaces. (NCCL reads
 /// NCCL_SOCKET_IFNAME in this way.) `usual` is the address by which this rank reaches the store. It
 /// is returned if its interface is wanted, otherwise the first wanted address of its family. Throws
 /// `join_failed` if there is none, or only loopback although `usual` is not.

@@ -138,9 +138,9 @@ struct rank_info {
   std::string boot;
   std::string host;
   std::uint64_t network = 0;
-  std::string transport =
-      "hybrid";  // the setting; for a transport not of colls, NAME/ comes first;
-                 // -VERSION of UCX follows
+  // The setting. The name of a transport that is not of colls and a slash come first, a hyphen and
+  // the version of UCX follow.
+  std::string transport = "hybrid";
   bool checksum = false;
   core_set cores;
   std::int64_t pid = 0;

@@ -265,10 +265,10 @@ class connection final : pipe_handler {
   bool has_peer_exited() const { return peer_closed_ || (pipe_ && pipe_->has_peer_exited()); }
 
   /// Ends the connection. Called when this rank has no more memory, when the peer has left too many
-  /// frames unread, or because of a fault of the peer (see `pipe_handler::abort`). In all cases, this rank may be unable to complete a frame that it has
-  /// partly written. The caller may be a destructor or be iterating over a list, so `abort` does
-  /// not call `connection_owner::lost` itself. Instead, it posts a completion, which calls `lost`
-  /// after `abort` has returned.
+  /// frames unread, or because of a fault of the peer (see `pipe_handler::abort`). In all cases,
+  /// this rank may be unable to complete a frame that it has partly written. The caller may be a
+  /// destructor or be iterating over a list, so `abort` does not call `connection_owner::lost`
+  /// itself. Instead, it posts a completion, which calls `lost` after `abort` has returned.
   COLLS_ONCE void abort(const char* fault = nullptr) override;
   /// Calls `connection_owner::lost` now if `abort` has posted a completion that has not run yet.
   /// Called before the transport looks up why an operation on this connection must fail.

@@ -51,8 +51,8 @@ class payload_target final : public payload_writer {
   payload_target& operator=(const payload_target&) = delete;
   ~payload_target() { release_gathered(); }
 
-  /// The largest size, in bytes, of an element that is folded in place. Larger elements are gathered
-  /// in scratch memory before they are folded.
+  /// The largest size, in bytes, of an element that is folded in place. Larger elements are
+  /// gathered in scratch memory before they are folded.
   static constexpr std::size_t max_in_place_granularity = 4096;
 
   /// Prepares this object for the payload of the next frame, which has `size` bytes. If the caller

@@ -15,9 +15,9 @@
 
 namespace colls::ucx::detail {
 
-/// Checks that what UCX may use reaches other processes. Throws `join_failed` if it does not. A second
-/// worker stands for another process: UCX does not connect it by memory, because that does not show
-/// the end of a process.
+/// Checks that what UCX may use reaches other processes. Throws `join_failed` if it does not. A
+/// second worker stands for another process: UCX does not connect it by memory, because that does
+/// not show the end of a process.
 inline void check_reach(engine& driver, const worker& own) {
   ucs_status_t failure = UCS_OK;
   ucp_ep_h endpoint = nullptr;
@@ -56,7 +56,7 @@ class inbox_owner {
 
 /// The carrier of UCX. It reaches a peer by TCP first: there the two ranks prove who they are, and
 /// exchange the addresses of their workers.
-class ucx_carrier final : public ip::socket_carrier {
+class ucx_carrier final : public interprocess::socket_carrier {
  public:
   ucx_carrier(engine& driver, world_info& info)
       : socket_carrier(driver, info), worker_(std::make_shared<worker>(driver)) {
@@ -83,7 +83,7 @@ class ucx_carrier final : public ip::socket_carrier {
 };
 
 inline task<> ucx_carrier::open_pipe(std::unique_ptr<stream> socket, int peer) {
-  // Until then the peer may have opened its end.
+  // From now on the peer may open its end before this rank does.
   owner_->set_half_open(peer, true);
   const half_open_guard opening{*owner_, peer};
   socket->set_deadline(handshake_deadline());

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// ucx_pipe: a pipe through active messages of UCX. A TCP socket belongs to it, too, on which nothing
-// is sent: the kernel of the peer's host closes it when the peer's process ends.
+// ucx_pipe: a pipe through active messages of UCX. A TCP socket belongs to it, too, on which
+// nothing is sent: the kernel of the peer's host closes it when the peer's process ends.
 //
 // Short frames are copied and sent eagerly. The payload of a longer message, which has a CTS, goes
 // from the memory of the send to that of the receive, in pieces that UCX sends by rendezvous.
@@ -23,11 +23,9 @@
 
 namespace colls::ucx::detail {
 
-namespace ip = colls::interprocess;  // the part of the transport above the pipes
-
 class ucx_pipe;
 
-/// A copied frame, or a part of one, that UCX reads until its call ends. The bytes follow this object.
+/// A copied frame that UCX reads until its call ends. The payload follows this object.
 struct copied_frame {
   message_header head;
   std::size_t size = 0;
@@ -46,8 +44,8 @@ struct copied_frame {
 
 /// A message whose payload is on its way to the peer.
 struct long_send {
-  ip::posted_send* send = nullptr;  // null if it was withdrawn
-  std::vector<std::byte> rest;      // then: what had not been started
+  interprocess::posted_send* send = nullptr;  // null if it was withdrawn
+  std::vector<std::byte> rest;                // then: what had not been started
   std::size_t size = 0;
   std::size_t started = 0;  // the bytes whose pieces have been started
   transfer_state state;
@@ -57,14 +55,14 @@ inline constexpr const char* undrained = "a transfer that was cancelled did not 
 
 /// A message whose payload UCX writes to the memory of its receive.
 struct long_receive final : payload_writer {
-  long_receive(ip::pipe_handler& user, worker& progress) : handler(user), net(progress) {}
+  long_receive(interprocess::pipe_handler& user, worker& progress) : handler(user), net(progress) {}
 
   posted_receive* receive = nullptr;  // null if it was withdrawn: the payload is discarded
   std::size_t size = 0;
   std::size_t started = 0;
   transfer_state state;
   std::uint32_t sum = 0;  // the checksum that the payload must have
-  ip::pipe_handler& handler;
+  interprocess::pipe_handler& handler;
   worker& net;
 
   void abandon(posted_receive&) override { stop(); }
@@ -86,7 +84,7 @@ struct piece {
 };
 
 /// A pipe between two ranks through UCX.
-class ucx_pipe final : public ip::pipe, engine::watcher {
+class ucx_pipe final : public interprocess::pipe, engine::watcher {
  public:
   /// `box` is the inbox of this pipe, and `token` its token; `remote_token` is that of the peer's.
   ucx_pipe(engine& driver, std::shared_ptr<worker> shared, std::uint64_t token, inbox* box,
@@ -173,7 +171,7 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
     }
     return moved;
   }
-  bool try_send(const ip::header& frame, const_bytes message) override {
+  bool try_send(const interprocess::header& frame, const_bytes message) override {
     if (!is_open() || worker_->is_forked()) return false;
     if (starting_ != nullptr || copied_ >= max_copied) return false;
     copied_frame* copy = nullptr;
@@ -186,7 +184,7 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
     send(*copy, frame);
     return true;
   }
-  bool try_receive(const ip::header& expected, std::byte* out) override {
+  bool try_receive(const interprocess::header& expected, std::byte* out) override {
     if (!box_.has_next() || is_staging_ || worker_->is_forked()) return false;
     const arrival& next = box_.arrivals.front();
     if (std::memcmp(&next.head.frame, &expected, sizeof expected) != 0) return false;
@@ -222,13 +220,13 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
     return worker_->arm_for(this) && !has_work;
   }
 
-  void for_each_send(function_ref<void(ip::posted_send&)> visit) override {
+  void for_each_send(function_ref<void(interprocess::posted_send&)> visit) override {
     for (const long_send& each : sends_) {
       if (each.send != nullptr) visit(*each.send);
     }
   }
   bool is_sending() const override { return copied_ != 0 || !sends_.empty(); }
-  void withdraw(ip::posted_send& send) override {
+  void withdraw(interprocess::posted_send& send) override {
     const auto it = std::find_if(sends_.begin(), sends_.end(),
                                  [&](const long_send& each) { return each.send == &send; });
     if (it == sends_.end()) return;
@@ -290,7 +288,7 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
   void ready(std::uint32_t) override {
     char byte = 0;
     const ssize_t got = ::recv(socket_.get(), &byte, 1, MSG_DONTWAIT);
-    if (got > 0) return handler().refuse(ip::malformed);
+    if (got > 0) return handler().refuse(interprocess::malformed);
     if (got < 0 && colls::detail::would_block()) return;
     socket_error_ = got < 0 ? errno : 0;
     if (end_seen_ == never) end_seen_ = engine_.now();
@@ -311,6 +309,10 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
   }
 
   bool is_open() const { return endpoint_ != nullptr; }
+  // Keeps the first error of a call of UCX, which ends the pipe.
+  void note(ucs_status_t status) {
+    if (failure_ == UCS_OK) failure_ = status;
+  }
 
   // ---- sending
 
@@ -328,14 +330,11 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
     param.user_data = user_data;
     return param;
   }
-  // Sends a copied frame, which frees itself. `frame` is its header, or one of kind 0 if the bytes
-  // continue a message.
-  void send(copied_frame& copy, const ip::header& frame) {
+  // Sends a copied frame, which frees itself. `frame` is its header.
+  void send(copied_frame& copy, const interprocess::header& frame) {
     copy.head = next_head();
     copy.head.frame = frame;
-    if (has_checksums_ && frame.kind != ip::kind{}) {
-      copy.head.frame.set_checksums(copy.bytes(), copy.size);
-    }
+    if (has_checksums_) copy.head.frame.set_checksums(copy.bytes(), copy.size);
     post(copy);
   }
   void post(copied_frame& copy) {
@@ -355,13 +354,13 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
       frames_.push_back(copy);
       return;
     }
-    if (UCS_PTR_IS_ERR(request) && failure_ == UCS_OK) failure_ = UCS_PTR_STATUS(request);
+    note(UCS_PTR_STATUS(request));
     copied_frame::free(&copy);
   }
   void copy_ended(copied_frame& copy, ucs_status_t status) {
     copied_ -= cost_of(copy);
     frames_.remove(copy);
-    if (status != UCS_OK && failure_ == UCS_OK) failure_ = status;
+    note(status);
   }
   static std::size_t cost_of(const copied_frame& frame) { return sizeof frame + frame.size; }
   static void count_sent(std::size_t size) {
@@ -371,12 +370,13 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
 
   // Copies the next frame of the queue, which may complete its send, and sends the copy.
   void copy_next_frame() {
-    const ip::header frame = queue().front().frame;
-    const bool has_message = frame.kind == ip::kind::data && (frame.flags & ip::flag::rts) == 0;
-    const std::size_t size = has_message ? frame.length : ip::control_size(frame);
+    const interprocess::header frame = queue().front().frame;
+    const bool has_message =
+        frame.kind == interprocess::kind::data && (frame.flags & interprocess::flag::rts) == 0;
+    const std::size_t size = has_message ? frame.length : interprocess::control_size(frame);
     copied_frame* const copy = copied_frame::make(size);
     for (std::size_t done = 0;;) {
-      const ip::send_queue::piece part = queue().front();
+      const interprocess::send_queue::piece part = queue().front();
       if (part.size != 0) std::memcpy(copy->bytes() + done, part.data, part.size);
       done += part.size;
       queue().advance_front(part.size);
@@ -455,13 +455,13 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
 
   // ---- receiving
 
-  // If a drain has begun to take the payload of the message, makes a message with that payload of it.
-  // Returns false if the payload has not arrived.
+  // If a drain has begun to take the payload of the message, makes a message with that payload of
+  // it. Returns false if the payload has not arrived.
   bool take_pulled(arrival& message) {
     if (message.pulled == nullptr) return true;
     const transfer_state& state = message.pulled->state;
     if (state.in_motion > 0) return false;
-    if (state.status != UCS_OK && failure_ == UCS_OK) failure_ = state.status;
+    note(state.status);
     message.is_rendezvous = false;
     return state.status == UCS_OK;
   }
@@ -472,7 +472,7 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
     ++box_.next_number;
   }
   bool is_intact(const arrival& message) const {
-    const ip::checked_header& frame = message.head.frame;
+    const interprocess::checked_header& frame = message.head.frame;
     return frame.is_intact() &&
            colls::detail::crc32c(0, message.bytes(), message.size) == frame.payload_sum;
   }
@@ -480,9 +480,9 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
   bool take_arrivals() {
     bool moved = false;
     for (int rounds = 0; is_open() && rounds < 256; ++rounds) {
-      if (is_staging_ && !fold_stages()) break;
+      if (is_staging_ && !fold_stage()) break;
       if (!is_open() || !box_.has_next()) break;
-      const bool begins = box_.arrivals.front().head.frame.kind != ip::kind{};
+      const bool begins = box_.arrivals.front().head.frame.kind != interprocess::kind{};
       moved = true;
       if (begins && !expects_more() && handler().take_next()) continue;
       if (!take_pulled(box_.arrivals.front())) break;
@@ -490,7 +490,7 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
       pop();
       void* kept = message.data;
       const char* const fault = begins ? begin(message, kept) : go_on(message, kept);
-      if (kept != nullptr) worker_->release(kept);
+      worker_->release(kept);
       if (fault != nullptr && is_open()) handler().refuse(fault);
     }
     return moved;
@@ -502,19 +502,20 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
   // Processes a message that begins a frame. Sets `kept` to null if UCX uses its data further.
   // Returns what is wrong with it, or null.
   const char* begin(const arrival& message, void*& kept) {
-    const ip::checked_header& frame = message.head.frame;
-    if (has_checksums_ && !frame.is_intact()) return ip::bad_checksum;
-    if (expects_more() || !ip::is_plausible(frame)) return ip::malformed;
+    const interprocess::checked_header& frame = message.head.frame;
+    if (has_checksums_ && !frame.is_intact()) return interprocess::bad_checksum;
+    if (expects_more() || !interprocess::is_plausible(frame)) return interprocess::malformed;
     const std::byte* const data = message.bytes();
-    const bool has_message = frame.kind == ip::kind::data && (frame.flags & ip::flag::rts) == 0;
-    const bool is_cleared = has_message && (frame.flags & ip::flag::cleared) != 0;
-    const std::size_t length = has_message ? frame.length : ip::control_size(frame);
+    const bool has_message =
+        frame.kind == interprocess::kind::data && (frame.flags & interprocess::flag::rts) == 0;
+    const bool is_cleared = has_message && (frame.flags & interprocess::flag::cleared) != 0;
+    const std::size_t length = has_message ? frame.length : interprocess::control_size(frame);
     const bool is_whole = message.size == length && !message.is_rendezvous;
     if (!is_whole && (!is_cleared || message.size > length || message.size == 0)) {
-      return ip::malformed;
+      return interprocess::malformed;
     }
-    if (has_checksums_ && is_whole && !is_intact(message)) return ip::bad_checksum;
-    has_goodbye_ |= frame.kind == ip::kind::goodbye;
+    if (has_checksums_ && is_whole && !is_intact(message)) return interprocess::bad_checksum;
+    has_goodbye_ |= frame.kind == interprocess::kind::goodbye;
     if (!handler().begin(frame, has_message ? nullptr : data) || !is_open()) return nullptr;
     if (length == 0 || !has_message) return nullptr;
     if (is_whole) {
@@ -540,9 +541,10 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
   // Processes a piece of the current message.
   const char* go_on(const arrival& message, void*& kept) {
     if (is_staging_) return put_on_stage(message, kept);
-    if (!expects_more()) return ip::malformed;
+    if (!expects_more()) return interprocess::malformed;
     long_receive& current = receives_.back();
-    if (message.size == 0 || message.size > current.size - current.started) return ip::malformed;
+    if (message.size == 0 || message.size > current.size - current.started)
+      return interprocess::malformed;
     const std::size_t at = std::exchange(current.started, current.started + message.size);
     if (current.receive == nullptr) return nullptr;
     std::byte* const room = current.receive->data + at;
@@ -570,12 +572,13 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
 
   // ---- a message whose receive takes it in parts
 
-  // The memory of a stage begins with room for the bytes of an element of which the rest is missing.
-  static constexpr std::size_t headroom = ip::payload_target::max_in_place_granularity;
+  // The memory of a stage begins with room for the bytes of an element of which the rest is
+  // missing.
+  static constexpr std::size_t headroom = interprocess::payload_target::max_in_place_granularity;
 
   const char* put_on_stage(const arrival& message, void*& kept) {
     if (message.size == 0 || message.size > announced_ || message.size > piece_bytes) {
-      return ip::malformed;
+      return interprocess::malformed;
     }
     if (stage_.memory == nullptr) {
       stage_.memory = std::make_unique<std::byte[]>(headroom + piece_bytes);
@@ -590,14 +593,12 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
     }
     return nullptr;
   }
-  // Passes what has arrived on the stage to the target. Returns whether the next piece can be put on
-  // the stage.
-  bool fold_stages() {
+  // Passes what has arrived on the stage to the target. Returns whether the next piece can be put
+  // on the stage.
+  bool fold_stage() {
     if (stage_.state.in_motion > 0) return false;
-    if (stage_.state.status != UCS_OK) {
-      if (failure_ == UCS_OK) failure_ = stage_.state.status;
-      return false;
-    }
+    note(stage_.state.status);
+    if (stage_.state.status != UCS_OK) return false;
     if (stage_.size > 0) {
       std::byte* const begin = stage_.memory.get() + headroom - carried_;
       const std::size_t size = carried_ + std::exchange(stage_.size, 0);
@@ -605,7 +606,7 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
       target().take(begin, taken);
       if (!is_open()) return false;
       if (target().is_damaged()) {
-        handler().refuse(ip::bad_checksum);
+        handler().refuse(interprocess::bad_checksum);
         return false;
       }
       carried_ = size - taken;
@@ -618,11 +619,12 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
     return true;
   }
 
-  // Returns whether all of a message has been transferred. If a piece has failed, ends the pipe soon.
+  // Returns whether all of a message has been transferred. If a piece has failed, ends the pipe
+  // soon.
   template <class Transfer>
   bool is_done(const Transfer& each) {
     if (each.state.in_motion > 0) return false;
-    if (each.state.status != UCS_OK && failure_ == UCS_OK) failure_ = each.state.status;
+    note(each.state.status);
     return each.started == each.size && each.state.status == UCS_OK;
   }
   bool finish_transfers() {
@@ -647,7 +649,7 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
       moved = true;
       if (each.receive != nullptr && has_checksums_ &&
           colls::detail::crc32c(0, each.receive->data, each.size) != each.sum) {
-        handler().refuse(ip::bad_checksum);
+        handler().refuse(interprocess::bad_checksum);
         return true;
       }
       if (posted_receive* const receive = std::exchange(each.receive, nullptr)) {
@@ -667,7 +669,7 @@ class ucx_pipe final : public ip::pipe, engine::watcher {
   bool has_checksums_;
   ucp_ep_h endpoint_ = nullptr;
   ucs_status_t failure_ = UCS_OK;  // why UCX has ended the endpoint
-  ip::pipe_socket socket_;
+  interprocess::pipe_socket socket_;
   int socket_error_ = 0;
   time_point end_seen_ = never;  // when the socket showed the peer's end
   bool has_goodbye_ = false;

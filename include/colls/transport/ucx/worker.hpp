@@ -141,8 +141,8 @@ inline void check(ucs_status_t status, const char* call) {
 }
 
 /// A UCX context with one worker. All functions must be called on the thread of the engine. In a
-/// process that was forked from that of the world they do nothing, because UCX's sockets are those of
-/// the parent.
+/// process that was forked from that of the world they do nothing, because UCX's sockets are those
+/// of the parent.
 class worker final : engine::watcher {
  public:
   explicit worker(engine& driver) : engine_(driver), forks_(colls::detail::fork_guard::forks()) {
