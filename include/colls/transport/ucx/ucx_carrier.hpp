@@ -76,6 +76,9 @@ class ucx_carrier final : public interprocess::socket_carrier {
     ~half_open_guard() { user.set_half_open(peer, false); }
   };
   static constexpr std::size_t max_address_bytes = 64 * 1024;
+  // After this time a rank leaves its greeting to UCX, which may have a reason not to send it at once
+  // other than that it connects.
+  static constexpr time_point patience = 100 * milliseconds;
 
   inline task<> open_pipe(std::unique_ptr<stream> socket, int peer) override;
 
@@ -93,6 +96,7 @@ inline task<> ucx_carrier::open_pipe(std::unique_ptr<stream> socket, int peer) {
   std::memcpy(sent.data(), &said, sizeof said);
   std::memcpy(sent.data() + sizeof said, worker_->address().data(), said.size);
   ++worker_->connecting;  // from now on the peer can connect to the worker
+  worker::hold holding(*worker_);
   co_await socket->write({sent.data(), sent.size()});
   introduction remote;
   co_await socket->read({reinterpret_cast<std::byte*>(&remote), sizeof remote});
@@ -106,14 +110,19 @@ inline task<> ucx_carrier::open_pipe(std::unique_ptr<stream> socket, int peer) {
                                          world_.cfg.checksum);
   own.release();
   const ucs_status_t status = made->connect(address);
+  holding.release();
   if (status != UCS_OK) {
     colls::detail::raise(errc::peer_failed, "UCX does not reach it: %s (UCX_TLS, UCX_NET_DEVICES)",
                          ucs_status_string(status));
   }
-  // The peer greets this rank at the same time.
+  // Both ranks greet when UCX has connected them. Otherwise UCX exchanges messages of its own
+  // beforehand, and if the peer dies while UCX 1.13 has one in a queue, it ends this process.
   const time_point began = engine_.now();
   const time_point limit = handshake_deadline();
-  while (!made->is_connected()) {
+  for (;;) {
+    worker_->progress();
+    made->greet(engine_.now() - began > patience);
+    if (made->is_connected()) break;
     if (!owner_->is_wanted(peer) || !socket->is_open()) co_return;
     if (made->failure() != UCS_OK || socket->has_input()) {
       colls::detail::raise(errc::unreachable, "UCX has lost the connection: %s",

@@ -104,19 +104,31 @@ class ucx_pipe final : public interprocess::pipe, engine::watcher {
 
   /// Makes the endpoint to the worker with the address `remote`. Returns the status of a failure.
   ucs_status_t connect(const std::vector<std::byte>& remote) {
-    const ucs_status_t status = worker_->make_endpoint(remote, failure_, endpoint_);
-    if (status != UCS_OK) return status;
-    copied_frame* const greeting = copied_frame::make(0);
-    greeting->head = next_head();
-    greeting->head.number = sent_number_ = 0;
-    post(*greeting);
-    return status;
+    return worker_->make_endpoint(remote, failure_, endpoint_);
   }
-  /// Returns whether both ranks can use the endpoints.
-  bool is_connected() {
-    worker_->progress();
-    return copied_ == 0 && box_.has_greeting;
+  /// Tells the peer that the endpoint of this rank reaches it. If `may_queue` is false, and UCX
+  /// cannot send at once because it is still connecting, does nothing.
+  void greet(bool may_queue) {
+    if (has_greeted_) return;
+    message_header greeting;
+    greeting.token = remote_token_;
+    if (may_queue) {
+      copied_frame* const copy = copied_frame::make(0);
+      copy->head = greeting;
+      has_greeted_ = true;
+      return post(*copy);
+    }
+    ucp_request_param_t param{};
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL;
+    param.flags = UCP_AM_SEND_FLAG_EAGER;
+    const ucs_status_t status = UCS_PTR_STATUS(
+        ucp_am_send_nbx(endpoint_, 0, &greeting, sizeof greeting, nullptr, 0, &param));
+    if (status == UCS_ERR_NO_RESOURCE) return;
+    note(status);
+    has_greeted_ = true;
   }
+  /// Returns whether both ranks can use their endpoints.
+  bool is_connected() const { return has_greeted_ && copied_ == 0 && box_.has_greeting; }
   /// Returns why UCX has ended the endpoint, or UCS_OK.
   ucs_status_t failure() const { return failure_; }
   void adopt(colls::detail::descriptor socket) { socket_.adopt(std::move(socket)); }
@@ -668,6 +680,7 @@ class ucx_pipe final : public interprocess::pipe, engine::watcher {
   std::uint64_t remote_token_;
   bool has_checksums_;
   ucp_ep_h endpoint_ = nullptr;
+  bool has_greeted_ = false;
   ucs_status_t failure_ = UCS_OK;  // why UCX has ended the endpoint
   interprocess::pipe_socket socket_;
   int socket_error_ = 0;

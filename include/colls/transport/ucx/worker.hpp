@@ -18,6 +18,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -26,6 +27,7 @@
 #include <random>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -140,6 +142,22 @@ inline void check(ucs_status_t status, const char* call) {
                        version().c_str(), call, ucs_status_string(status));
 }
 
+/// Lets UCX connect by TCP without waiting. If it waits while the peer dies, it ends this process: see
+/// `worker::hold`.
+inline void connect_without_waiting(ucp_config_t* config) {
+  // Without TCP, UCX would warn that it does not know the setting.
+  const char* const chosen = std::getenv("UCX_TLS");
+  const std::string_view transports = chosen != nullptr ? chosen : "all";
+  if (transports.find("tcp") == transports.npos && transports.find("all") == transports.npos)
+    return;
+  unsigned major = 0;
+  unsigned minor = 0;
+  unsigned release = 0;
+  ucp_get_version(&major, &minor, &release);
+  const bool has_prefix = major > 1 || minor >= 17;
+  (void)ucp_config_modify(config, has_prefix ? "TCP_CONN_NB" : "CONN_NB", "y");
+}
+
 /// A UCX context with one worker. All functions must be called on the thread of the engine. In a
 /// process that was forked from that of the world they do nothing, because UCX's sockets are those
 /// of the parent.
@@ -227,7 +245,7 @@ class worker final : engine::watcher {
   /// passed to UCX, which only note what has happened. Returns whether there was any progress.
   bool progress() {
     has_moved_ = false;
-    if (is_forked()) return false;
+    if (is_forked() || is_held()) return false;
     has_arrived_ = false;
     for (int rounds = 0; rounds < max_rounds && ucp_worker_progress(worker_) != 0; ++rounds) {
       has_moved_ = true;
@@ -244,6 +262,27 @@ class worker final : engine::watcher {
   /// Returns whether the last call of `progress` made any.
   bool has_moved() const { return has_moved_; }
 
+  /// While one exists, the worker makes no progress, but for at most 5 ms. If a rank makes an
+  /// endpoint to a peer from which UCX has accepted a connection, and the peer dies meanwhile, UCX
+  /// ends the process of the rank. So a rank accepts none from when it sends its address to a peer
+  /// until it has made the endpoint to the peer.
+  class hold {
+   public:
+    explicit hold(worker& of) : worker_(&of) {
+      ++of.holds_;
+      of.held_until_ = of.engine_.now() + max_hold;
+    }
+    hold(const hold&) = delete;
+    hold& operator=(const hold&) = delete;
+    ~hold() { release(); }
+    void release() {
+      if (worker_ != nullptr) --std::exchange(worker_, nullptr)->holds_;
+    }
+
+   private:
+    worker* worker_;
+  };
+
   // The first open pipe drives the worker for all.
 
   void add(const void* pipe) { pipes_.push_back(pipe); }
@@ -252,7 +291,8 @@ class worker final : engine::watcher {
   /// Makes sure that an event wakes the thread when UCX has something to do. Returns false if it
   /// has something to do now.
   bool arm_for(const void* pipe) {
-    return !leads(pipe) || is_forked() || ucp_worker_arm(worker_) != UCS_ERR_BUSY;
+    if (!leads(pipe) || is_forked()) return true;
+    return !is_held() && ucp_worker_arm(worker_) != UCS_ERR_BUSY;
   }
 
   /// Makes progress until `has_ended()` returns true, for at most 200 ms. Returns whether it does.
@@ -290,6 +330,9 @@ class worker final : engine::watcher {
   static constexpr int max_pulled =
       4;  // rendezvous of an inbox that this rank takes while it drains
   static constexpr time_point max_drain = 200 * milliseconds;
+  static constexpr time_point max_hold = 5 * milliseconds;
+
+  bool is_held() const { return holds_ > 0 && engine_.now() < held_until_; }
 
   bool leads(const void* pipe) const { return !pipes_.empty() && pipes_.front() == pipe; }
 
@@ -309,6 +352,7 @@ class worker final : engine::watcher {
   void open() {
     ucp_config_t* config = nullptr;
     check(ucp_config_read(nullptr, nullptr, &config), "ucp_config_read");
+    connect_without_waiting(config);
     ucp_params_t params{};
     params.field_mask = UCP_PARAM_FIELD_FEATURES;
     params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
@@ -439,6 +483,8 @@ class worker final : engine::watcher {
   ucp_worker_h worker_ = nullptr;
   std::vector<std::byte> address_;
   int event_ = -1;
+  int holds_ = 0;
+  time_point held_until_ = 0;
   bool has_moved_ = false;
   bool has_arrived_ = false;
   std::unordered_map<std::uint64_t, inbox> inboxes_;
