@@ -224,6 +224,23 @@ TEST_CASE("Slurm") {
   CHECK(read(with(slurm, {{"MASTER_ADDR", "h"}, {"MASTER_PORT", "1"}})).address == "tcp://h:1");
 }
 
+TEST_CASE("ranks on several hosts meet by the process manager, unless an address is given") {
+  const vars hosts = with(hydra, {{"PMI_SIZE", "4"}, {"PMI_FD", "6"}});
+  CHECK(read(hosts).address == "pmi://6");
+  CHECK(read(hosts).source == "mpiexec (PMI)");
+  CHECK(read(with(hosts, {{"MASTER_ADDR", "h"}, {"MASTER_PORT", "1"}})).address == "tcp://h:1");
+  CHECK(contains(error_text(without(hosts, "PMI_FD")), "MASTER_ADDR"));
+  CHECK(contains(error_text(with(hosts, {{"PMI_FD", "x"}})), "PMI_FD=x"));
+  CHECK(read(with(hydra, {{"PMI_FD", "6"}})).own_file);
+  // srun --mpi=pmi2 sets variables of PMI, too.
+  const vars step = with(slurm, {{"PMI_FD", "11"}, {"PMI_RANK", "5"}, {"PMI_SIZE", "7"}});
+  CHECK(read(step).source == "Slurm's srun");
+  CHECK(read(step).address == "pmi://11");
+  CHECK(read(step).local_size == 3);
+  // mpiexec in a step: its ranks have the variables of the step's task.
+  CHECK(read(with(slurm, with(hydra, {{"SLURM_PROCID", "1"}}))).source == "mpiexec (PMI)");
+}
+
 TEST_CASE("a batch script of Slurm is neither a rank nor a world of one") {
   const std::string text = error_text({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}});
   CHECK(contains(text, "SLURM_NTASKS=4"));
@@ -396,9 +413,12 @@ TEST_CASE("addresses are parsed, and an invalid one is an error") {
   CHECK(parse_address("file:///tmp/x").kind == place::kind::file);
   CHECK(parse_address("file:///tmp/x").path == "/tmp/x");
   CHECK(parse_address("env://").kind == place::kind::environment);
-  for (const char* bad : {"", "host:80", "http://host:80", "tcp://host", "tcp://:80", "tcp://host:",
-                          "tcp://host:x", "tcp://host:65536", "tcp://::1:80", "tcp://host:-1",
-                          "file://relative", "tcp://[]:80", "tcp://[host:80", "tcp://[[::1]:80"}) {
+  CHECK(parse_address("pmi://6").kind == place::kind::pmi);
+  CHECK(parse_address("pmi://6").descriptor == 6);
+  for (const char* bad :
+       {"", "host:80", "http://host:80", "tcp://host", "tcp://:80", "tcp://host:", "tcp://host:x",
+        "tcp://host:65536", "tcp://::1:80", "tcp://host:-1", "file://relative", "pmi://", "pmi://x",
+        "pmi://-1", "tcp://[]:80", "tcp://[host:80", "tcp://[[::1]:80"}) {
     CHECK_THROWS_AS_MESSAGE(parse_address(bad), colls::error, bad);
   }
 }

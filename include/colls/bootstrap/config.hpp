@@ -35,14 +35,16 @@ struct config {
   int nodes = -1;
   /// The address at which the ranks meet. With `tcp://host:port` or `tcp://[::1]:port`, rank 0
   /// opens the store (the key-value service through which ranks find each other) at this address.
-  /// `file:///path` names a file on one machine or on a shared file system. `env://` stands for the
-  /// address that the environment variables of the launcher give. The address may be empty if
+  /// `file:///path` names a file on one machine or on a shared file system. `pmi://fd` names the
+  /// descriptor by which this process reaches its process manager (PMI_FD): rank 0 passes the
+  /// address of the store, and a secret, through the key-value space of the job. `env://` stands for
+  /// the address that the environment variables of the launcher give. The address may be empty if
   /// `size` is 1.
   fixed_string<1024> address = {};
   /// The secret of the job. Every process must prove that it knows the secret. The secret may be
-  /// empty if `insecure` is set. The secret may also be empty if `address` is a `file://` address,
-  /// or if the ranks belong to one user and meet at a loopback address. In these two cases, rank 0
-  /// generates a secret.
+  /// empty if `insecure` is set. The secret may also be empty if `address` is a `file://` or `pmi://`
+  /// address, or if the ranks belong to one user and meet at a loopback address. In these cases,
+  /// rank 0 generates a secret.
   fixed_string<1024> secret = {};
   fixed_string<256> job = {};  // the name of the job; distinguishes jobs that use the same port
   /// How often the launcher has started all ranks again, and how often it may (0 if it may not, or if
@@ -107,10 +109,11 @@ namespace detail {
 
 /// The parts of `config::address`.
 struct store_address {
-  enum class kind { environment, tcp, file } kind = kind::tcp;
+  enum class kind { environment, tcp, file, pmi } kind = kind::tcp;
   std::string host;
   int port = 0;
   std::string path;
+  int descriptor = -1;  // of the process manager
 };
 
 /// Returns the decimal number in `text`, or -1 if `text` is not a number or the number exceeds
@@ -140,9 +143,18 @@ inline store_address parse_address(std::string_view text) {
     }
     return result;
   }
+  if (address.starts_with("pmi://")) {
+    result.kind = store_address::kind::pmi;
+    result.descriptor = static_cast<int>(parse_number(address.substr(6), 1 << 30));
+    if (result.descriptor < 0) {
+      raise(errc::join_failed, "the address '%s' has no descriptor: pmi://fd", address.c_str());
+    }
+    return result;
+  }
   if (!address.starts_with("tcp://")) {
     raise(errc::join_failed,
-          "the address '%s' is none of tcp://host:port, tcp://[::1]:port, file:///path, env://",
+          "the address '%s' is none of tcp://host:port, tcp://[::1]:port, file:///path, pmi://fd, "
+          "env://",
           address.c_str());
   }
   const std::string rest = address.substr(6);

@@ -7,6 +7,7 @@
 #include <colls/base/compiler.hpp>
 #include <colls/bootstrap/form_world.hpp>
 #include <colls/bootstrap/form_world_by_file.hpp>
+#include <colls/bootstrap/form_world_by_pmi.hpp>
 #include <colls/bootstrap/known_variables.hpp>
 #include <colls/bootstrap/launcher_environment.hpp>
 #include <colls/bootstrap/launcher_store.hpp>
@@ -201,6 +202,13 @@ class world_bootstrap {
       info_.key = std::move(result.key);
       info_.server = std::move(result.server);
       file_ = std::move(result.file);
+    } else if (address_.kind == store_address::kind::pmi) {
+      pmi_bootstrap result =
+          co_await bootstrap_by_pmi(engine_, cfg(), address_.descriptor, local, deadline_);
+      address_ = std::move(result.address);
+      ports = {address_.port};
+      info_.key = std::move(result.key);
+      info_.server = std::move(result.server);
     } else if (!cfg().served) {
       // If the launcher says that all ranks run on one machine, every rank can reach rank 0 at the
       // loopback address, whatever the host name resolves to.

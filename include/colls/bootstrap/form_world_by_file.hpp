@@ -80,7 +80,7 @@ inline task<file_bootstrap> bootstrap_by_file(engine& driver, const config& cfg,
     boost::asio::ip::address address = boost::asio::ip::address_v4::loopback();
     if (!one_host) {
       const bool is_single_host = co_await are_all_ranks_local(driver, cfg, *file, deadline);
-      if (!is_single_host) address = default_address();
+      if (!is_single_host) address = reachable_address(cfg);
     }
     result.server = std::make_shared<store_server>(driver, local, result.key);
     if (const std::error_code ec = result.server->listen({address, 0})) {

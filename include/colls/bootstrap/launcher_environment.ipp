@@ -62,7 +62,7 @@ COLLS_ONCE config launcher_environment_reader::read() {
   } else if (env_.any({"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"})) {
     read_mpi("Open MPI's mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
              "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE");
-  } else if (env_.any({"PMI_RANK", "PMI_SIZE"})) {
+  } else if (env_.any({"PMI_RANK", "PMI_SIZE"}) && !is_pmi_of_slurm()) {
     read_mpi("mpiexec (PMI)", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS");
   } else if (env_.any({"SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS"})) {
     read_slurm();
@@ -175,6 +175,7 @@ COLLS_ONCE void launcher_environment_reader::read_mpi(const char* launcher, cons
   cfg_.local_size = env_.number(local_size);
   if (cfg_.size <= 1 || use_master()) return;
   if (cfg_.local_size != cfg_.size) {
+    if (use_pmi()) return;
     raise(errc::join_failed,
           "%s started %d ranks, %s=%s of them here: across hosts pass (with -x or -genv) "
           "MASTER_ADDR=<host of rank 0>, MASTER_PORT and COLLS_SECRET_FILE",
@@ -185,6 +186,18 @@ COLLS_ONCE void launcher_environment_reader::read_mpi(const char* launcher, cons
   if (job.empty()) job = env_.text("OMPI_MCA_ess_base_jobid");
   if (job.empty()) job = launcher_of(::getpid(), rank);
   use_own_file(job);
+}
+
+COLLS_ONCE bool launcher_environment_reader::is_pmi_of_slurm() const {
+  const char* const task = env_.get("SLURM_PROCID");
+  return task != nullptr && env_.text("PMI_RANK") == task && env_.get("MPI_LOCALRANKID") == nullptr;
+}
+
+COLLS_ONCE bool launcher_environment_reader::use_pmi() {
+  const int descriptor = env_.number("PMI_FD");
+  if (descriptor < 0) return false;
+  cfg_.address = "pmi://" + std::to_string(descriptor);
+  return true;
 }
 
 COLLS_ONCE void launcher_environment_reader::read_slurm() {
@@ -219,6 +232,7 @@ COLLS_ONCE void launcher_environment_reader::read_slurm() {
   if (cfg_.job.empty()) cfg_.job = job;
   if (cfg_.size <= 1 || use_master()) return;
   if (cfg_.nodes == 1) return use_own_file(job);
+  if (use_pmi()) return;
   const char* const list = env_.get("SLURM_STEP_NODELIST");
   const auto hosts = list == nullptr ? std::vector<std::string>{} : expand_nodelist(list, 1);
   if (hosts.empty()) {

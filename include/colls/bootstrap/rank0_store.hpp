@@ -7,6 +7,10 @@
 // function that creates the error of a rank that has waited in vain for other ranks to join.
 
 #include <colls/bootstrap/dial.hpp>
+#include <colls/bootstrap/network_interfaces.hpp>
+
+#include <algorithm>
+#include <optional>
 
 namespace colls::detail {
 
@@ -39,6 +43,25 @@ inline boost::asio::ip::address default_address() {
     if (local) return *local;
   }
   raise(errc::join_failed, "this host has no address that other hosts could reach");
+}
+
+/// Returns the address of this host at which rank 0 listens: the one that `config::socket_ifname`
+/// chooses, or that by which this host reaches other networks, or its first one that is not
+/// loopback.
+inline boost::asio::ip::address reachable_address(const config& cfg) {
+  const std::vector<interface_address> all = interface_addresses();
+  std::optional<boost::asio::ip::address> usual;
+  try {
+    usual = default_address();
+  } catch (const error&) {
+    const auto found = std::find_if(all.begin(), all.end(), [](const interface_address& each) {
+      return !each.address.is_loopback();
+    });
+    if (found == all.end()) throw;
+    usual = found->address;
+  }
+  const std::string wanted = cfg.socket_ifname.str();
+  return wanted.empty() ? *usual : choose_address(wanted, *usual, all);
 }
 
 /// If `key` is empty and all `addresses` are loopback addresses, sets `key` to a generated secret.

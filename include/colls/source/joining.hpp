@@ -7,6 +7,7 @@
 // set of all ranks) and run in it.
 
 #include <colls/bootstrap/form_world_by_file.hpp>
+#include <colls/bootstrap/form_world_by_pmi.hpp>
 #include <colls/join.hpp>
 #include <colls/run.hpp>
 
@@ -20,6 +21,7 @@
 #include <colls/bootstrap/launcher_store.ipp>
 #include <colls/bootstrap/local_secret.ipp>
 #include <colls/bootstrap/network_interfaces.ipp>
+#include <colls/bootstrap/pmi_client.ipp>
 #include <colls/bootstrap/repair.ipp>
 #include <colls/bootstrap/store_server.ipp>
 #include <colls/bootstrap/tcp_store.ipp>

@@ -1,0 +1,97 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// pmi_client: a client of the process manager that has started this process. It uses the key-value
+// space of the job by the protocol PMI-1 or PMI-2.
+
+#include <colls/driver/socket.hpp>
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace colls::detail {
+
+/// A connection to the process manager, such as mpiexec or srun, by the descriptor that it has left to
+/// this process (PMI_FD). All functions throw `join_failed` if the process manager refuses, closes
+/// the connection or sends something else than an answer, and `join_timeout` if it does not answer
+/// by the deadline.
+///
+/// The first client of a process initialises the connection. The process finalises it when it exits,
+/// because mpiexec ends the job if a process exits without that. (Until then mpiexec lets MPI initialise
+/// the connection, too. With srun and PMI-2, only one library of a process can use it.) Only one client
+/// of a connection exists at a time.
+class pmi_client {
+ public:
+  /// Opens a connection by a copy of the descriptor `fd`, when no other client uses it. Asks for PMI-1
+  /// and, if that is refused, for PMI-2. `rank` is the rank of this process.
+  static task<std::unique_ptr<pmi_client>> open(engine& driver, int fd, int rank,
+                                                time_point deadline);
+
+  pmi_client(const pmi_client&) = delete;
+  pmi_client& operator=(const pmi_client&) = delete;
+
+  /// Counts the clients of this connection from 1.
+  int number() const { return shared_->clients; }
+
+  /// Stores a value, which the other ranks can read after the next `fence`. Neither text may contain
+  /// spaces, semicolons or equals signs.
+  task<> put(std::string key, std::string value);
+  /// Waits until all ranks of the job have called `fence`.
+  task<> fence();
+  /// Returns the value that a rank has stored for the key.
+  task<std::string> get(std::string key);
+
+ private:
+  // What the clients of a connection have in common. Exists until the process exits.
+  struct connection {
+    connection() = default;
+    connection(const connection&) = delete;
+    connection& operator=(const connection&) = delete;
+    ~connection();
+
+    int fd = -1;
+    ino_t number = 0;  // of the socket
+    bool is_used = false;
+    int clients = 0;
+    int version = 0;    // of PMI, or 0 before the connection is initialised
+    std::string space;  // the name of the key-value space (PMI-1)
+    pid_t process = 0;  // which has initialised it
+  };
+
+  struct release {
+    void operator()(connection* used) const;
+  };
+  using use = std::unique_ptr<connection, release>;
+
+  pmi_client(engine& driver, descriptor socket, int fd, use shared, time_point deadline);
+
+  // Returns the connection if no client uses it, else null.
+  static use try_use(int fd);
+  task<> initialise(int rank);
+  bool is_second() const { return shared_->version == 2; }
+  // Sends a command and returns the answer, which must have the name `answer`.
+  task<std::string> ask(std::string command, std::string answer);
+  task<> write(std::string text);
+  task<std::string> read_line();
+  task<std::string> read(std::size_t size);
+  [[noreturn]] void refuse(const std::string& command, const std::string& answer) const;
+  [[noreturn]] void fail(std::error_code ec) const;
+
+  use shared_;
+  stream socket_;
+  int fd_;
+};
+
+/// Returns the value of a field `name=value` in an answer whose fields end with `separator`, or an
+/// empty text if there is none.
+std::string pmi_field(std::string_view answer, std::string_view name, char separator);
+
+}  // namespace colls::detail
+
+#ifndef COLLS_SEPARATE_COMPILATION
+#include <colls/bootstrap/pmi_client.ipp>
+#endif

@@ -1,0 +1,223 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Implementation of pmi_client.hpp: the commands of PMI-1, which are lines, and those of PMI-2, which
+// have their lengths before them.
+
+#include <colls/base/compiler.hpp>
+#include <colls/bootstrap/config.hpp>
+#include <colls/bootstrap/handshake.hpp>
+#include <colls/bootstrap/pmi_client.hpp>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <utility>
+
+namespace colls::detail {
+
+/// The size of the number that PMI-2 sends before a message, and the longest message.
+inline constexpr std::size_t pmi_length_size = 6;
+inline constexpr long max_pmi_message = 64 * 1024;
+
+COLLS_ONCE std::string pmi_field(std::string_view answer, std::string_view name, char separator) {
+  while (!answer.empty()) {
+    const std::size_t end = std::min(answer.find(separator), answer.size());
+    const std::string_view field = answer.substr(0, end);
+    if (field.size() > name.size() && field.starts_with(name) && field[name.size()] == '=') {
+      return std::string(field.substr(name.size() + 1));
+    }
+    answer.remove_prefix(std::min(end + 1, answer.size()));
+  }
+  return {};
+}
+
+COLLS_ONCE pmi_client::pmi_client(engine& driver, descriptor socket, int fd, use shared,
+                                  time_point deadline)
+    : shared_(std::move(shared)), socket_(driver, std::move(socket)), fd_(fd) {
+  socket_.set_deadline(deadline);
+}
+
+/// The mutex of the connections of this process.
+inline std::mutex pmi_mutex;
+
+COLLS_ONCE pmi_client::connection::~connection() {
+  if (version == 0 || process != ::getpid()) return;
+  struct stat facts{};
+  if (::fstat(fd, &facts) != 0 || facts.st_ino != number) return;  // it is closed
+  const char* const command = version == 1 ? "cmd=finalize\n" : "    13cmd=finalize;";
+  if (::send(fd, command, std::strlen(command), MSG_NOSIGNAL | MSG_DONTWAIT) <= 0) return;
+  pollfd answered{fd, POLLIN, 0};
+  (void)::poll(&answered, 1, 1000);
+}
+
+COLLS_ONCE void pmi_client::release::operator()(connection* used) const {
+  const std::lock_guard lock(pmi_mutex);
+  used->is_used = false;
+}
+
+COLLS_ONCE pmi_client::use pmi_client::try_use(int fd) {
+  static std::map<ino_t, connection> connections;  // by the numbers of their sockets
+  struct stat facts{};
+  if (::fstat(fd, &facts) != 0 || !S_ISSOCK(facts.st_mode)) {
+    raise(errc::join_failed,
+          "PMI_FD=%d, by which this process should reach its process manager, is no socket; pass "
+          "MASTER_ADDR, MASTER_PORT and COLLS_SECRET_FILE, and the ranks do without it",
+          fd);
+  }
+  const std::lock_guard lock(pmi_mutex);
+  connection& found = connections[facts.st_ino];
+  if (found.is_used) return nullptr;
+  found.fd = fd;
+  found.number = facts.st_ino;
+  found.is_used = true;
+  ++found.clients;
+  return use(&found);
+}
+
+COLLS_ONCE task<std::unique_ptr<pmi_client>> pmi_client::open(engine& driver, int fd, int rank,
+                                                              time_point deadline) {
+  use shared = try_use(fd);
+  while (shared == nullptr) {
+    if (driver.now() >= deadline) {
+      raise(errc::join_timeout, "another join that uses PMI_FD=%d has not ended", fd);
+    }
+    co_await driver.sleep_until(driver.now() + milliseconds);
+    shared = try_use(fd);
+  }
+  descriptor copy(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (!copy) {
+    raise(errc::too_many_files, "PMI_FD=%d cannot be copied: %s", fd, std::strerror(errno));
+  }
+  std::unique_ptr<pmi_client> made(
+      new pmi_client(driver, std::move(copy), fd, std::move(shared), deadline));
+  if (made->shared_->version == 0) co_await made->initialise(rank);
+  co_return std::move(made);
+}
+
+COLLS_ONCE task<> pmi_client::initialise(int rank) {
+  shared_->process = ::getpid();
+  co_await write("cmd=init pmi_version=1 pmi_subversion=1\n");
+  std::string answer = co_await read_line();
+  if (pmi_field(answer, "rc", ' ') == "0" && pmi_field(answer, "pmi_version", ' ') == "1") {
+    answer = co_await ask("cmd=get_my_kvsname", "my_kvsname");
+    shared_->space = pmi_field(answer, "kvsname", ' ');
+    shared_->version = 1;
+    co_return;
+  }
+  co_await write("cmd=init pmi_version=2 pmi_subversion=0\n");
+  answer = co_await read_line();
+  if (pmi_field(answer, "rc", ' ') != "0") refuse("init", answer);
+  shared_->version = 2;
+  (void)co_await ask("cmd=fullinit;pmirank=" + std::to_string(rank) + ";threaded=FALSE;",
+                     "fullinit-response");
+}
+
+COLLS_ONCE task<> pmi_client::put(std::string key, std::string value) {
+  if (is_second()) {
+    (void)co_await ask("cmd=kvs-put;key=" + key + ";value=" + value + ";", "kvs-put-response");
+  } else {
+    (void)co_await ask("cmd=put kvsname=" + shared_->space + " key=" + key + " value=" + value,
+                       "put_result");
+  }
+}
+
+COLLS_ONCE task<> pmi_client::fence() {
+  if (is_second()) {
+    (void)co_await ask("cmd=kvs-fence;", "kvs-fence-response");
+  } else {
+    (void)co_await ask("cmd=barrier_in", "barrier_out");
+  }
+}
+
+COLLS_ONCE task<std::string> pmi_client::get(std::string key) {
+  std::string answer;
+  if (is_second()) {
+    answer = co_await ask("cmd=kvs-get;jobid=;srcid=-1;key=" + key + ";", "kvs-get-response");
+  } else {
+    answer = co_await ask("cmd=get kvsname=" + shared_->space + " key=" + key, "get_result");
+  }
+  std::string value = pmi_field(answer, "value", is_second() ? ';' : ' ');
+  if (value.empty()) refuse("get", answer);
+  co_return value;
+}
+
+COLLS_ONCE task<std::string> pmi_client::ask(std::string command, std::string answer) {
+  char length[16] = "";
+  if (is_second()) std::snprintf(length, sizeof length, "%6zu", command.size());
+  co_await write(length + command + (is_second() ? "" : "\n"));
+  std::string text;
+  if (is_second()) {
+    std::string number = co_await read(pmi_length_size);
+    number.erase(0, number.find_first_not_of(' '));
+    const long size = parse_number(number, max_pmi_message);
+    if (size < 0) refuse(command, number);
+    text = co_await read(static_cast<std::size_t>(size));
+  } else {
+    text = co_await read_line();
+  }
+  const char separator = is_second() ? ';' : ' ';
+  const std::string result = pmi_field(text, "rc", separator);
+  const bool is_good = result.empty() ? !is_second() : result == "0";
+  if (pmi_field(text, "cmd", separator) != answer || !is_good) refuse(command, text);
+  co_return text;
+}
+
+COLLS_ONCE task<> pmi_client::write(std::string text) {
+  const outcome done = co_await attempt(
+      socket_.write({reinterpret_cast<const std::byte*>(text.data()), text.size()}));
+  if (!done) fail(done.ec);
+}
+
+COLLS_ONCE task<std::string> pmi_client::read_line() {
+  std::string line;
+  for (;;) {
+    char next = 0;
+    const outcome done = co_await attempt(socket_.read({reinterpret_cast<std::byte*>(&next), 1}));
+    if (!done) fail(done.ec);
+    if (next == '\n') co_return line;
+    line += next;
+    if (static_cast<long>(line.size()) > max_pmi_message) refuse("answer", line.substr(0, 60));
+  }
+}
+
+COLLS_ONCE task<std::string> pmi_client::read(std::size_t size) {
+  std::string text(size, '\0');
+  const outcome done =
+      co_await attempt(socket_.read({reinterpret_cast<std::byte*>(text.data()), size}));
+  if (!done) fail(done.ec);
+  co_return text;
+}
+
+COLLS_ONCE void pmi_client::refuse(const std::string& command, const std::string& answer) const {
+  raise(
+      errc::join_failed,
+      "the process manager at PMI_FD=%d answers '%.100s' to '%.60s'; pass MASTER_ADDR, MASTER_PORT "
+      "and COLLS_SECRET_FILE, and the ranks do without it",
+      fd_, answer.c_str(), command.c_str());
+}
+
+COLLS_ONCE void pmi_client::fail(std::error_code ec) const {
+  if (ec == errc::timeout) {
+    raise(errc::join_timeout,
+          "the process manager at PMI_FD=%d does not answer: some ranks of the job have not joined",
+          fd_);
+  }
+  raise(
+      errc::join_failed,
+      "the process manager at PMI_FD=%d: %s; pass MASTER_ADDR, MASTER_PORT and COLLS_SECRET_FILE, "
+      "and the ranks do without it",
+      fd_, ec == errc::closed ? "it has closed the connection" : ec.message().c_str());
+}
+
+}  // namespace colls::detail

@@ -1,0 +1,257 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+// Runs every_collective on clusters that are started for the test: Slurm with two nodes on this machine,
+// and MPICH's mpiexec on three hosts that are network namespaces. Nobody passes an address or a secret.
+
+#include <colls/interprocess.hpp>
+#include <colls/run.hpp>
+
+#include "../support/shell.hpp"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <span>
+#include <sstream>
+#include <string>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::string text_of(const fs::path& file) {
+  std::ostringstream text;
+  text << std::ifstream(file).rdbuf();
+  return text.str();
+}
+
+/// A folder for the time of a test.
+struct folder {
+  folder() {
+    std::string name = fs::temp_directory_path() / "colls-cluster-XXXXXX";
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    path = name;
+  }
+  folder(const folder&) = delete;
+  folder& operator=(const folder&) = delete;
+  ~folder() { fs::remove_all(path); }
+
+  fs::path path;
+};
+
+/// A Slurm controller, two nodes that are this machine, and a munge daemon of their own.
+class slurm_cluster {
+ public:
+  slurm_cluster() {
+    const std::string d = home_.path;
+    const std::string name = shell("hostname").text;
+    const std::string host = name.substr(0, name.find('\n'));
+    const int port = 23000 + ::getpid() % 900 * 4;
+    fs::permissions(home_.path, fs::perms(0711));
+    fs::create_directories(d + "/munge");
+    fs::permissions(d + "/munge", fs::perms(0700));
+    for (const char* part : {"/state", "/tmp-n1", "/tmp-n2"}) fs::create_directories(d + part);
+    std::ofstream(d + "/hosts") << "127.0.0.1 localhost " << host << " n1 n2\n";
+    std::ofstream conf(d + "/slurm.conf");
+    conf << "ClusterName=test\nSlurmctldHost=" << host << "(127.0.0.1)\nSlurmctldPort=" << port
+         << "\nSlurmUser=root\nSlurmdUser=root\nAuthInfo=socket=" << d << "/munge/socket\n"
+         << "StateSaveLocation=" << d << "/state\nSlurmdSpoolDir=" << d << "/spool-%n\nTmpFS=" << d
+         << "/tmp-%n\nSlurmctldPidFile=" << d << "/ctld.pid\nSlurmdPidFile=" << d
+         << "/slurmd-%n.pid\nSlurmctldLogFile=" << d << "/ctld.log\nSlurmdLogFile=" << d
+         << "/slurmd-%n.log\nProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\n"
+         << "JobAcctGatherType=jobacct_gather/none\nSelectType=select/cons_tres\n"
+         << "SelectTypeParameters=CR_Core\nSlurmdParameters=config_overrides\nReturnToService=2\n";
+    for (const int node : {1, 2}) {
+      conf << "NodeName=n" << node << " NodeHostname=" << host
+           << " NodeAddr=127.0.0.1 Port=" << port + node << " CPUs=4 RealMemory=1000\n";
+    }
+    conf << "PartitionName=p Nodes=n1,n2 Default=YES State=UP\n";
+    conf.close();
+    started_ = shell(
+        "set -e\ncd " + d +
+        "\nfor each in slurmctld slurmd srun sbatch munged; do command -v $each > /dev/null || "
+        "{ echo no $each; exit 1; }; done\n"
+        "[ $(id -u) = 0 ] || { echo it needs root; exit 1; }\n"
+        "head -c 1024 /dev/urandom > munge/key\nchmod 400 munge/key\n"
+        "munged --key-file=$PWD/munge/key --socket=$PWD/munge/socket --pid-file=$PWD/munge/pid "
+        "--log-file=$PWD/munge/log --seed-file=$PWD/munge/seed --force\n" +
+        environment() +
+        "slurmctld -c\n"
+        "for each in n1 n2; do unshare -m sh -c \"mount --bind $PWD/hosts /etc/hosts && "
+        "exec slurmd -N $each -c\"; done\n"
+        "for try in 1 2 3 4 5 6 7 8 9 10; do timeout 5 srun -N2 true && exit 0; sleep 0.5; done\n"
+        "exit 1");
+  }
+  slurm_cluster(const slurm_cluster&) = delete;
+  slurm_cluster& operator=(const slurm_cluster&) = delete;
+  ~slurm_cluster() {
+    // The daemons take some time to end, and write to their folder until then.
+    shell("cd " + home_.path.string() +
+          "\npids=$(cat *.pid munge/pid 2>/dev/null)\nkill $pids 2>/dev/null\n"
+          "for try in $(seq 50); do kill -0 $pids 2>/dev/null || break; sleep 0.1; done\n"
+          "kill -9 $pids 2>/dev/null");
+  }
+
+  /// Whether the cluster runs; if not, prints that the case is skipped.
+  bool is_up() const {
+    if (started_.status == 0) return true;
+    MESSAGE("skipped: no Slurm (", started_.text.substr(0, 200), ")");
+    return false;
+  }
+  /// Runs a script in which commands find this cluster.
+  outcome run(const std::string& script, int seconds = 60) const {
+    return shell(environment() + "cd " + home_.path.string() + "\n" + script, seconds);
+  }
+  fs::path home() const { return home_.path; }
+
+ private:
+  std::string environment() const {
+    return "export SLURM_CONF=" + home_.path.string() + "/slurm.conf\n";
+  }
+
+  folder home_;
+  outcome started_;
+};
+
+/// Three network namespaces on a bridge, and a script that runs a command on one of them as ssh does.
+class three_hosts {
+ public:
+  three_hosts() {
+    const std::string id = std::to_string(::getpid());
+    std::string script =
+        "set -e\nip link add " + bridge() + " type bridge\nip link set " + bridge() + " up\n";
+    std::ofstream agent(this->agent());
+    agent << "#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do shift; done\nhost=$1\nshift\n";
+    for (int i = 1; i <= 3; ++i) {
+      const std::string n = std::to_string(i);
+      const std::string cable = "v" + id + n;
+      script += "ip netns add " + name(i) + "\nip link add " + cable +
+                " type veth peer name eth0 netns " + name(i) + "\nip link set " + cable +
+                " master " + bridge() + " up\nip -n " + name(i) + " addr add 10.78.0." + n +
+                "/24 dev eth0\nip -n " + name(i) + " link set eth0 up\nip -n " + name(i) +
+                " link set lo up\n";
+      agent << "[ $host = 10.78.0." << n << " ] && exec ip netns exec " << name(i)
+            << " sh -c \"$*\"\n";
+    }
+    agent.close();
+    fs::permissions(this->agent(), fs::perms(0700));
+    made_ = shell(script);
+  }
+  three_hosts(const three_hosts&) = delete;
+  three_hosts& operator=(const three_hosts&) = delete;
+  ~three_hosts() {
+    for (int i = 1; i <= 3; ++i) shell("ip netns del " + name(i));
+    shell("ip link del " + bridge());
+  }
+
+  bool are_up() const {
+    if (made_.status == 0) return true;
+    MESSAGE("skipped: network namespaces need root (", made_.text.substr(0, 200), ")");
+    return false;
+  }
+  std::string agent() const { return home_.path / "agent"; }
+  /// Runs a script on the first host.
+  outcome run(const std::string& script, int seconds = 60) const {
+    const std::string file = home_.path / "script";
+    std::ofstream(file) << script;
+    return shell("export program run\nip netns exec " + name(1) + " sh " + file, seconds);
+  }
+  fs::path home() const { return home_.path; }
+
+ private:
+  static std::string name(int host) {
+    return "colls-" + std::to_string(::getpid()) + "-" + std::to_string(host);
+  }
+  static std::string bridge() { return "b" + std::to_string(::getpid()); }
+
+  folder home_;
+  outcome made_;
+};
+
+const slurm_cluster& slurm() {
+  static const slurm_cluster cluster;
+  return cluster;
+}
+
+}  // namespace
+
+TEST_CASE("srun starts ranks on two nodes") {
+  if (!slurm().is_up()) return;
+  for (const char* kind : {"pmi2", "pmix", "none"}) {
+    for (const int ranks : {2, 5}) {
+      CAPTURE(kind);
+      CAPTURE(ranks);
+      check_all(
+          slurm().run("srun -N2 -n" + std::to_string(ranks) + " --mpi=" + kind + " $program"));
+    }
+  }
+  // With PMI the address of the store is one that other hosts can reach.
+  const outcome by_pmi = slurm().run("COLLS_LOG=debug srun -N2 -n4 --mpi=pmi2 $program");
+  CHECK(by_pmi.text.find("rank 3 listens at 127.") == std::string::npos);
+  CHECK(by_pmi.text.find("rank 3 listens at ") != std::string::npos);
+}
+
+TEST_CASE("sbatch runs a script that starts ranks on two nodes, twice") {
+  if (!slurm().is_up()) return;
+  const outcome ran = slurm().run(
+      "printf '#!/bin/sh\\nsrun -n 4 --mpi=pmi2 %s\\nsrun -n 3 --mpi=pmi2 %s\\n' $program $program "
+      "> "
+      "batch\nsbatch --wait -N2 -n4 -o out batch");
+  CAPTURE(ran.text);
+  CHECK(ran.status == 0);
+  const std::string text = text_of(slurm().home() / "out");
+  CAPTURE(text);
+  strings twice = all_names();
+  twice.insert(twice.end(), all_names().begin(), all_names().end());
+  CHECK(names_in(text) == twice);
+}
+
+TEST_CASE("a rank that works until it is ended" * doctest::skip()) {
+  const int status = colls::run([](colls::world& world) -> colls::task<> {
+    for (int sum = 1;; sum = 1) co_await world.all_reduce(std::span(&sum, 1));
+  });
+  CHECK(status == 0);
+}
+
+TEST_CASE("a rank of a step is killed: the others name it, and the step ends") {
+  if (!slurm().is_up()) return;
+  const std::string program = "exec $self --no-skip '-tc=a rank that works until it is ended'";
+  std::ofstream(slurm().home() / "rank") << "[ $SLURM_PROCID = 2 ] && { (sleep 2; kill -9 $$) & }\n"
+                                         << program << '\n';
+  const outcome ran =
+      slurm().run("export self\nsrun -N2 -n4 --mpi=pmi2 --kill-on-bad-exit=0 sh rank");
+  CAPTURE(ran.text);
+  CHECK(ran.status != 0);
+  CHECK(ran.status != 124);
+  CHECK(count(ran.text, "peer_failed: rank 2 ") == 3);
+}
+
+TEST_CASE("a step with fewer tasks than its variables say ends when its ranks have waited") {
+  if (!slurm().is_up()) return;
+  const double began = now();
+  const outcome ran = slurm().run(
+      "srun -N2 -n2 --mpi=pmi2 env SLURM_STEP_NUM_TASKS=3 COLLS_JOIN_TIMEOUT=2 $program");
+  CAPTURE(ran.text);
+  CHECK(ran.status != 0);
+  CHECK(now() - began < 20);
+  CHECK(ran.text.find("still waiting for rank 2 of 3") != std::string::npos);
+}
+
+TEST_CASE("mpiexec starts ranks on three hosts, without an address or a secret") {
+  const three_hosts hosts;
+  if (!hosts.are_up() || !has("mpiexec.hydra")) return;
+  const std::string start = "mpiexec.hydra -iface eth0 -launcher ssh -launcher-exec " +
+                            hosts.agent() + " -hosts 10.78.0.1:2,10.78.0.2:2,10.78.0.3:1 -n 5 ";
+  check_all(hosts.run(start + "$program < /dev/null"));
+  // Without its descriptor, a rank says what to do.
+  const outcome closed = hosts.run(start + "env PMI_FD=99 $program < /dev/null");
+  CAPTURE(closed.text);
+  CHECK(closed.status != 0);
+  CHECK(closed.text.find("MASTER_ADDR") != std::string::npos);
+}
