@@ -58,7 +58,7 @@ COLLS_ONCE pmi_client::connection::~connection() {
   const char* const command = version == 1 ? "cmd=finalize\n" : "    13cmd=finalize;";
   if (::send(fd, command, std::strlen(command), MSG_NOSIGNAL | MSG_DONTWAIT) <= 0) return;
   pollfd answered{fd, POLLIN, 0};
-  (void)::poll(&answered, 1, 1000);
+  (void)::poll(&answered, 1, 1000);  // a process manager that does not answer is not waited for
 }
 
 COLLS_ONCE void pmi_client::release::operator()(connection* used) const {
