@@ -91,11 +91,9 @@ class slurm_cluster {
   slurm_cluster(const slurm_cluster&) = delete;
   slurm_cluster& operator=(const slurm_cluster&) = delete;
   ~slurm_cluster() {
-    // The daemons take some time to end, and write to their folder until then.
     shell("cd " + home_.path.string() +
-          "\npids=$(cat *.pid munge/pid 2>/dev/null)\nkill $pids 2>/dev/null\n"
-          "for try in $(seq 50); do kill -0 $pids 2>/dev/null || break; sleep 0.1; done\n"
-          "kill -9 $pids 2>/dev/null");
+          "\npids=$(cat *.pid munge/pid)\nkill -9 $pids\n"
+          "for try in $(seq 100); do kill -0 $pids || break; sleep 0.05; done");
   }
 
   /// Whether the cluster runs; if not, prints that the case is skipped.
@@ -174,38 +172,34 @@ class three_hosts {
   outcome made_;
 };
 
-const slurm_cluster& slurm() {
-  static const slurm_cluster cluster;
-  return cluster;
-}
-
 }  // namespace
 
 TEST_CASE("srun starts ranks on two nodes") {
-  if (!slurm().is_up()) return;
+  const slurm_cluster slurm;
+  if (!slurm.is_up()) return;
   for (const char* kind : {"pmi2", "pmix", "none"}) {
     for (const int ranks : {2, 5}) {
       CAPTURE(kind);
       CAPTURE(ranks);
-      check_all(
-          slurm().run("srun -N2 -n" + std::to_string(ranks) + " --mpi=" + kind + " $program"));
+      check_all(slurm.run("srun -N2 -n" + std::to_string(ranks) + " --mpi=" + kind + " $program"));
     }
   }
   // With PMI the address of the store is one that other hosts can reach.
-  const outcome by_pmi = slurm().run("COLLS_LOG=debug srun -N2 -n4 --mpi=pmi2 $program");
+  const outcome by_pmi = slurm.run("COLLS_LOG=debug srun -N2 -n4 --mpi=pmi2 $program");
   CHECK(by_pmi.text.find("rank 3 listens at 127.") == std::string::npos);
   CHECK(by_pmi.text.find("rank 3 listens at ") != std::string::npos);
 }
 
 TEST_CASE("sbatch runs a script that starts ranks on two nodes, twice") {
-  if (!slurm().is_up()) return;
-  const outcome ran = slurm().run(
-      "printf '#!/bin/sh\\nsrun -n 4 --mpi=pmi2 %s\\nsrun -n 3 --mpi=pmi2 %s\\n' $program $program "
-      "> "
-      "batch\nsbatch --wait -N2 -n4 -o out batch");
+  const slurm_cluster slurm;
+  if (!slurm.is_up()) return;
+  std::ofstream(slurm.home() / "batch")
+      << "#!/bin/sh\nsrun -n 4 --mpi=pmi2 $program\nsrun -n 3 --mpi=pmi2 $program\ntouch ended\n";
+  const outcome ran = slurm.run(
+      "export program\nsbatch -N2 -n4 -o out batch\nuntil [ -e ended ]; do sleep 0.1; done");
   CAPTURE(ran.text);
   CHECK(ran.status == 0);
-  const std::string text = text_of(slurm().home() / "out");
+  const std::string text = text_of(slurm.home() / "out");
   CAPTURE(text);
   strings twice = all_names();
   twice.insert(twice.end(), all_names().begin(), all_names().end());
@@ -220,12 +214,13 @@ TEST_CASE("a rank that works until it is ended" * doctest::skip()) {
 }
 
 TEST_CASE("a rank of a step is killed: the others name it, and the step ends") {
-  if (!slurm().is_up()) return;
+  const slurm_cluster slurm;
+  if (!slurm.is_up()) return;
   const std::string program = "exec $self --no-skip '-tc=a rank that works until it is ended'";
-  std::ofstream(slurm().home() / "rank") << "[ $SLURM_PROCID = 2 ] && { (sleep 2; kill -9 $$) & }\n"
-                                         << program << '\n';
+  std::ofstream(slurm.home() / "rank") << "[ $SLURM_PROCID = 2 ] && { (sleep 2; kill -9 $$) & }\n"
+                                       << program << '\n';
   const outcome ran =
-      slurm().run("export self\nsrun -N2 -n4 --mpi=pmi2 --kill-on-bad-exit=0 sh rank");
+      slurm.run("export self\nsrun -N2 -n4 --mpi=pmi2 --kill-on-bad-exit=0 sh rank");
   CAPTURE(ran.text);
   CHECK(ran.status != 0);
   CHECK(ran.status != 124);
@@ -233,10 +228,11 @@ TEST_CASE("a rank of a step is killed: the others name it, and the step ends") {
 }
 
 TEST_CASE("a step with fewer tasks than its variables say ends when its ranks have waited") {
-  if (!slurm().is_up()) return;
+  const slurm_cluster slurm;
+  if (!slurm.is_up()) return;
   const double began = now();
-  const outcome ran = slurm().run(
-      "srun -N2 -n2 --mpi=pmi2 env SLURM_STEP_NUM_TASKS=3 COLLS_JOIN_TIMEOUT=2 $program");
+  const outcome ran =
+      slurm.run("srun -N2 -n2 --mpi=pmi2 env SLURM_STEP_NUM_TASKS=3 COLLS_JOIN_TIMEOUT=2 $program");
   CAPTURE(ran.text);
   CHECK(ran.status != 0);
   CHECK(now() - began < 20);
