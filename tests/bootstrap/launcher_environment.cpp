@@ -194,9 +194,10 @@ TEST_CASE("Open MPI and MPICH on one host meet at a file that belongs to user an
   CHECK(!master.own_file);
 }
 
-TEST_CASE("mpirun across hosts says what to pass") {
-  const std::string text = error_text(
-      with(open_mpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}}));
+TEST_CASE("mpirun across hosts without a process manager says what to pass") {
+  const std::string text =
+      error_text(with(without(open_mpi, "PMIX_RANK"),
+                      {{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}}));
   CHECK(contains(text, "MASTER_ADDR"));
   CHECK(contains(text, "MASTER_PORT"));
   CHECK(contains(text, "COLLS_SECRET_FILE"));
@@ -237,6 +238,15 @@ TEST_CASE("ranks on several hosts meet by the process manager, unless an address
   CHECK(read(step).source == "Slurm's srun");
   CHECK(read(step).address == "pmi://11");
   CHECK(read(step).local_size == 3);
+  // PMIx, of Open MPI and of srun --mpi=pmix.
+  const vars by_pmix = with(open_mpi, {{"OMPI_COMM_WORLD_SIZE", "5"}});
+  CHECK(read(by_pmix).address == "pmix://");
+  CHECK(read(with(by_pmix, {{"MASTER_ADDR", "h"}, {"MASTER_PORT", "1"}})).address == "tcp://h:1");
+  CHECK(contains(error_text(without(by_pmix, "PMIX_NAMESPACE")), "MASTER_ADDR"));
+  CHECK(read(open_mpi).own_file);
+  const vars pmix_step = with(slurm, {{"PMIX_RANK", "5"}, {"PMIX_NAMESPACE", "slurm.pmix.1.0"}});
+  CHECK(read(pmix_step).address == "pmix://");
+  CHECK(read(pmix_step).source == "Slurm's srun");
   // mpiexec in a step: its ranks have the variables of the step's task.
   CHECK(read(with(slurm, with(hydra, {{"SLURM_PROCID", "1"}}))).source == "mpiexec (PMI)");
 }
@@ -415,10 +425,12 @@ TEST_CASE("addresses are parsed, and an invalid one is an error") {
   CHECK(parse_address("env://").kind == place::kind::environment);
   CHECK(parse_address("pmi://6").kind == place::kind::pmi);
   CHECK(parse_address("pmi://6").descriptor == 6);
+  CHECK(parse_address("pmix://").kind == place::kind::pmi);
+  CHECK(parse_address("pmix://").descriptor == -1);
   for (const char* bad :
        {"", "host:80", "http://host:80", "tcp://host", "tcp://:80", "tcp://host:", "tcp://host:x",
-        "tcp://host:65536", "tcp://::1:80", "tcp://host:-1", "file://relative", "pmi://", "pmi://x",
-        "pmi://-1", "tcp://[]:80", "tcp://[host:80", "tcp://[[::1]:80"}) {
+        "tcp://host:65536", "tcp://::1:80", "tcp://host:-1", "file://relative", "pmi://",
+        "pmix://x", "pmi://x", "pmi://-1", "tcp://[]:80", "tcp://[host:80", "tcp://[[::1]:80"}) {
     CHECK_THROWS_AS_MESSAGE(parse_address(bad), colls::error, bad);
   }
 }

@@ -185,9 +185,13 @@ TEST_CASE("srun starts ranks on two nodes") {
     }
   }
   // With PMI the address of the store is one that other hosts can reach.
-  const outcome by_pmi = slurm.run("COLLS_LOG=debug srun -N2 -n4 --mpi=pmi2 $program");
-  CHECK(by_pmi.text.find("rank 3 listens at 127.") == std::string::npos);
-  CHECK(by_pmi.text.find("rank 3 listens at ") != std::string::npos);
+  for (const char* kind : {"pmi2", "pmix"}) {
+    CAPTURE(kind);
+    const outcome by_pmi =
+        slurm.run(std::string("COLLS_LOG=debug srun -N2 -n4 --mpi=") + kind + " $program");
+    CHECK(by_pmi.text.find("rank 3 listens at 127.") == std::string::npos);
+    CHECK(by_pmi.text.find("rank 3 listens at ") != std::string::npos);
+  }
 }
 
 TEST_CASE("sbatch runs a script that starts ranks on two nodes, twice") {
@@ -237,6 +241,19 @@ TEST_CASE("a step with fewer tasks than its variables say ends when its ranks ha
   CHECK(ran.status != 0);
   CHECK(now() - began < 20);
   CHECK(ran.text.find("still waiting for rank 2 of 3") != std::string::npos);
+}
+
+TEST_CASE("mpirun of Open MPI starts ranks on three hosts, without an address or a secret") {
+  const three_hosts hosts;
+  if (!hosts.are_up() || !has("mpirun.openmpi")) return;
+  const std::string start =
+      "mpirun.openmpi --allow-run-as-root --oversubscribe --mca plm_rsh_agent " + hosts.agent() +
+      " --mca oob_tcp_if_include eth0 --host 10.78.0.1:2,10.78.0.2:2,10.78.0.3:1 -n 5 ";
+  check_all(hosts.run(start + "$program < /dev/null"));
+  const outcome lost = hosts.run(start + "env -u PMIX_NAMESPACE $program < /dev/null");
+  CAPTURE(lost.text);
+  CHECK(lost.status != 0);
+  CHECK(lost.text.find("MASTER_ADDR") != std::string::npos);
 }
 
 TEST_CASE("mpiexec starts ranks on three hosts, without an address or a secret") {

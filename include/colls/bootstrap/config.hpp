@@ -36,14 +36,15 @@ struct config {
   /// The address at which the ranks meet. With `tcp://host:port` or `tcp://[::1]:port`, rank 0
   /// opens the store (the key-value service through which ranks find each other) at this address.
   /// `file:///path` names a file on one machine or on a shared file system. `pmi://fd` names the
-  /// descriptor by which this process reaches its process manager (PMI_FD): rank 0 passes the
-  /// address of the store, and a secret, through the key-value space of the job. `env://` stands for
+  /// descriptor by which this process reaches its process manager (PMI_FD), and `pmix://` stands for
+  /// a process manager that speaks PMIx: rank 0 passes the address of the store, and a secret,
+  /// through the key-value space of the job. `env://` stands for
   /// the address that the environment variables of the launcher give. The address may be empty if
   /// `size` is 1.
   fixed_string<1024> address = {};
   /// The secret of the job. Every process must prove that it knows the secret. The secret may be
-  /// empty if `insecure` is set. The secret may also be empty if `address` is a `file://` or `pmi://`
-  /// address, or if the ranks belong to one user and meet at a loopback address. In these cases,
+  /// empty if `insecure` is set. The secret may also be empty if `address` is a `file://`,
+  /// `pmi://` or `pmix://` address, or if the ranks belong to one user and meet at a loopback address. In these cases,
   /// rank 0 generates a secret.
   fixed_string<1024> secret = {};
   fixed_string<256> job = {};  // the name of the job; distinguishes jobs that use the same port
@@ -113,7 +114,7 @@ struct store_address {
   std::string host;
   int port = 0;
   std::string path;
-  int descriptor = -1;  // of the process manager
+  int descriptor = -1;  // of the process manager, or -1 if it speaks PMIx
 };
 
 /// Returns the decimal number in `text`, or -1 if `text` is not a number or the number exceeds
@@ -143,6 +144,10 @@ inline store_address parse_address(std::string_view text) {
     }
     return result;
   }
+  if (address == "pmix://") {
+    result.kind = store_address::kind::pmi;
+    return result;
+  }
   if (address.starts_with("pmi://")) {
     result.kind = store_address::kind::pmi;
     result.descriptor = static_cast<int>(parse_number(address.substr(6), 1 << 30));
@@ -154,7 +159,7 @@ inline store_address parse_address(std::string_view text) {
   if (!address.starts_with("tcp://")) {
     raise(errc::join_failed,
           "the address '%s' is none of tcp://host:port, tcp://[::1]:port, file:///path, pmi://fd, "
-          "env://",
+          "pmix://, env://",
           address.c_str());
   }
   const std::string rest = address.substr(6);

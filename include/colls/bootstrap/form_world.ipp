@@ -203,8 +203,7 @@ class world_bootstrap {
       info_.server = std::move(result.server);
       file_ = std::move(result.file);
     } else if (address_.kind == store_address::kind::pmi) {
-      pmi_bootstrap result =
-          co_await bootstrap_by_pmi(engine_, cfg(), address_.descriptor, local, deadline_);
+      pmi_bootstrap result = co_await bootstrap_by_pmi(engine_, cfg(), address_, local, deadline_);
       address_ = std::move(result.address);
       ports = {address_.port};
       info_.key = std::move(result.key);

@@ -7,6 +7,7 @@
 // ranks read them.
 
 #include <colls/bootstrap/pmi_client.hpp>
+#include <colls/bootstrap/pmix_client.hpp>
 #include <colls/bootstrap/rank0_store.hpp>
 
 #include <exception>
@@ -36,12 +37,15 @@ inline std::shared_ptr<store_server> start_reachable_store(engine& driver, const
 }
 
 /// Returns the address of the store and the secret of the job. Rank 0 starts the store. If `cfg` has no
-/// secret, rank 0 draws one, and whoever can read the key-value space of the job can read it. `fd` is
-/// the descriptor of the process manager. All ranks of the job must join the same worlds in the same
+/// secret, rank 0 draws one, and whoever can read the key-value space of the job can read it. `place` is
+/// where the process manager is. All ranks of the job must join the same worlds in the same
 /// order. The arguments must outlive the task.
-inline task<pmi_bootstrap> bootstrap_by_pmi(engine& driver, const config& cfg, int fd,
+inline task<pmi_bootstrap> bootstrap_by_pmi(engine& driver, const config& cfg, store_address place,
                                             const hello& local, time_point deadline) {
-  const auto client = co_await pmi_client::open(driver, fd, cfg.rank, deadline);
+  auto opening = place.descriptor >= 0
+                     ? pmi_client::open(driver, place.descriptor, cfg.rank, deadline)
+                     : pmix_client::open(driver, deadline);
+  const auto client = co_await opening;
   const std::string key = "colls-" + std::to_string(client->number());
   pmi_bootstrap result;
   result.key = secret(cfg.secret, cfg.insecure);

@@ -47,8 +47,8 @@ class launcher_environment_reader {
   // Returns whether the variables of PMI are those of srun (--mpi=pmi2), not of mpiexec within a step.
   bool is_pmi_of_slurm() const;
 
-  // Sets the address to the descriptor by which this process reaches its process manager. Returns
-  // false if the process manager has left none.
+  // Sets the address to the descriptor by which this process reaches its process manager, or to
+  // PMIx. Returns false if there is neither.
   bool use_pmi();
 
   // Sets the address of the store to the path of a file. Only the job `job` of this user uses the

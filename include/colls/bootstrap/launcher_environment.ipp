@@ -195,8 +195,13 @@ COLLS_ONCE bool launcher_environment_reader::is_pmi_of_slurm() const {
 
 COLLS_ONCE bool launcher_environment_reader::use_pmi() {
   const int descriptor = env_.number("PMI_FD");
-  if (descriptor < 0) return false;
-  cfg_.address = "pmi://" + std::to_string(descriptor);
+  if (descriptor >= 0) {
+    cfg_.address = "pmi://" + std::to_string(descriptor);
+  } else if (env_.get("PMIX_RANK") != nullptr && env_.get("PMIX_NAMESPACE") != nullptr) {
+    cfg_.address = "pmix://";
+  } else {
+    return false;
+  }
   return true;
 }
 

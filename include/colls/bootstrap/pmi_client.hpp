@@ -5,6 +5,7 @@
 // pmi_client: a client of the process manager that has started this process. It uses the key-value
 // space of the job by the protocol PMI-1 or PMI-2.
 
+#include <colls/bootstrap/key_value_space.hpp>
 #include <colls/driver/socket.hpp>
 
 #include <sys/types.h>
@@ -24,26 +25,17 @@ namespace colls::detail {
 /// because mpiexec ends the job if a process exits without that. (Until then mpiexec lets MPI initialise
 /// the connection, too. With srun and PMI-2, only one library of a process can use it.) Only one client
 /// of a connection exists at a time.
-class pmi_client {
+class pmi_client final : public key_value_space {
  public:
   /// Opens a connection by a copy of the descriptor `fd`, when no other client uses it. Asks for PMI-1
   /// and, if that is refused, for PMI-2. `rank` is the rank of this process.
-  static task<std::unique_ptr<pmi_client>> open(engine& driver, int fd, int rank,
-                                                time_point deadline);
+  static task<std::unique_ptr<key_value_space>> open(engine& driver, int fd, int rank,
+                                                     time_point deadline);
 
-  pmi_client(const pmi_client&) = delete;
-  pmi_client& operator=(const pmi_client&) = delete;
-
-  /// Counts the clients of this connection from 1.
-  int number() const { return shared_->clients; }
-
-  /// Stores a value, which the other ranks can read after the next `fence`. Neither text may contain
-  /// spaces, semicolons or equals signs.
-  task<> put(std::string key, std::string value);
-  /// Waits until all ranks of the job have called `fence`.
-  task<> fence();
-  /// Returns the value that a rank has stored for the key.
-  task<std::string> get(std::string key);
+  int number() const override { return shared_->clients; }
+  task<> put(std::string key, std::string value) override;
+  task<> fence() override;
+  task<std::string> get(std::string key) override;
 
  private:
   // What the clients of a connection have in common. Exists until the process exits.

@@ -85,8 +85,8 @@ COLLS_ONCE pmi_client::use pmi_client::try_use(int fd) {
   return use(&found);
 }
 
-COLLS_ONCE task<std::unique_ptr<pmi_client>> pmi_client::open(engine& driver, int fd, int rank,
-                                                              time_point deadline) {
+COLLS_ONCE task<std::unique_ptr<key_value_space>> pmi_client::open(engine& driver, int fd, int rank,
+                                                                   time_point deadline) {
   use shared = try_use(fd);
   while (shared == nullptr) {
     if (driver.now() >= deadline) {

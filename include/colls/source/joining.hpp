@@ -22,6 +22,7 @@
 #include <colls/bootstrap/local_secret.ipp>
 #include <colls/bootstrap/network_interfaces.ipp>
 #include <colls/bootstrap/pmi_client.ipp>
+#include <colls/bootstrap/pmix_client.ipp>
 #include <colls/bootstrap/repair.ipp>
 #include <colls/bootstrap/store_server.ipp>
 #include <colls/bootstrap/tcp_store.ipp>

@@ -1,0 +1,50 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// pmix_client: a client of a process manager that speaks PMIx, such as Open MPI's mpirun and srun. It
+// opens the library of PMIx while the program runs, so no program is linked with it.
+
+#include <colls/bootstrap/key_value_space.hpp>
+#include <colls/coroutine/scheduler.hpp>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace colls::detail {
+
+/// A client of PMIx. Only one exists at a time. The first one initialises PMIx, which counts its users,
+/// so MPI can use it, too. The process finalises it when it exits.
+class pmix_client final : public key_value_space {
+ public:
+  /// Opens the library (libpmix.so.2, or that of a program that is linked with one) and initialises it,
+  /// when no other client exists. Throws `join_failed` if there is none, or no process manager answers.
+  static task<std::unique_ptr<key_value_space>> open(scheduler& driver, time_point deadline);
+
+  ~pmix_client() override;
+  int number() const override;
+  task<> put(std::string key, std::string value) override;
+  task<> fence() override;
+  task<std::string> get(std::string key) override;
+
+ private:
+  struct library;
+  struct answer;
+
+  pmix_client(scheduler& driver, library& opened, time_point deadline)
+      : driver_(driver), library_(opened), deadline_(deadline) {}
+
+  static library& shared();
+  task<> wait_for(std::shared_ptr<answer> awaited, const char* call);
+
+  scheduler& driver_;
+  library& library_;
+  time_point deadline_;
+};
+
+}  // namespace colls::detail
+
+#ifndef COLLS_SEPARATE_COMPILATION
+#include <colls/bootstrap/pmix_client.ipp>
+#endif

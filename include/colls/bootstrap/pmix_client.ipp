@@ -1,0 +1,228 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// Implementation of pmix_client.hpp: the calls of PMIx, and the layouts of their arguments.
+
+#include <colls/base/compiler.hpp>
+#include <colls/base/error.hpp>
+#include <colls/bootstrap/pmix_client.hpp>
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <utility>
+
+namespace colls::detail {
+
+// The layouts that the binary interface of PMIx 3 and 4 defines.
+
+struct pmix_process {
+  char job[256];
+  std::uint32_t rank;
+};
+struct pmix_datum {
+  std::uint16_t type;
+  union {
+    bool flag;
+    const char* text;
+    std::byte size[24];
+  };
+};
+struct pmix_setting {
+  char key[512];
+  std::uint32_t flags;
+  pmix_datum value;
+};
+static_assert(sizeof(pmix_process) == 260 && offsetof(pmix_datum, text) == 8 &&
+              sizeof(pmix_datum) == 32 && offsetof(pmix_setting, value) == 520);
+
+inline constexpr std::uint16_t pmix_bool = 1;
+inline constexpr std::uint16_t pmix_text = 3;
+inline constexpr std::uint8_t pmix_global = 3;  // the scope of a value: all processes
+inline constexpr int pmix_has_ended = -157;     // the call has succeeded, and calls no callback
+
+/// What a call of PMIx passes to its callback, which runs on a thread of PMIx. `data` is a pointer to a
+/// shared pointer, which the callback frees.
+struct pmix_client::answer {
+  std::atomic<bool> has_come{false};
+  int status = 0;
+  std::string text;
+
+  using pointer = std::unique_ptr<std::shared_ptr<answer>>;
+  static void receive_value(int status, pmix_datum* value, void* data) {
+    const pointer owned(static_cast<std::shared_ptr<answer>*>(data));
+    answer& self = **owned;
+    self.status = status;
+    if (status == 0 && value != nullptr && value->type == pmix_text && value->text != nullptr) {
+      self.text = value->text;
+    }
+    self.has_come = true;
+  }
+  static void receive_status(int status, void* data) { receive_value(status, nullptr, data); }
+};
+
+/// The library of PMIx, once for each process.
+struct pmix_client::library {
+  using value_callback = void (*)(int status, pmix_datum* value, void* data);
+  using status_callback = void (*)(int status, void* data);
+
+  library() = default;
+  library(const library&) = delete;
+  library& operator=(const library&) = delete;
+  ~library() {
+    if (process == ::getpid()) (void)finalize(nullptr, 0);  // at exit nobody could handle a failure
+  }
+
+  void open();
+  template <class Function>
+  void find(void* handle, const char* name, Function*& found) {
+    void* const symbol = ::dlsym(handle, name);
+    if (symbol == nullptr) {
+      raise(errc::join_failed, "the library of PMIx lacks %s: %s", name, ::dlerror());
+    }
+    found = reinterpret_cast<Function*>(symbol);
+  }
+
+  std::mutex mutex;
+  bool is_used = false;
+  int clients = 0;
+  pid_t process = 0;  // which has initialised it
+  pmix_process self{};
+
+  int (*init)(pmix_process*, const pmix_setting*, std::size_t) = nullptr;
+  int (*finalize)(const pmix_setting*, std::size_t) = nullptr;
+  int (*put)(std::uint8_t, const char*, pmix_datum*) = nullptr;
+  int (*commit)() = nullptr;
+  int (*fence)(const pmix_process*, std::size_t, const pmix_setting*, std::size_t, status_callback,
+               void*) = nullptr;
+  int (*get)(const pmix_process*, const char*, const pmix_setting*, std::size_t, value_callback,
+             void*) = nullptr;
+  const char* (*describe)(int) = nullptr;
+};
+
+COLLS_ONCE void pmix_client::library::open() {
+  if (process == ::getpid()) return;
+  // A program that uses MPI may have a library of its own, which must not be loaded twice.
+  void* handle = ::dlsym(RTLD_DEFAULT, "PMIx_Init") != nullptr ? RTLD_DEFAULT : nullptr;
+  if (handle == nullptr) handle = ::dlopen("libpmix.so.2", RTLD_NOW | RTLD_GLOBAL);
+  if (handle == nullptr) {
+    raise(errc::join_failed,
+          "the process manager speaks PMIx, whose library cannot be opened: %.150s; install "
+          "libpmix2, or pass MASTER_ADDR, MASTER_PORT and COLLS_SECRET_FILE",
+          ::dlerror());
+  }
+  find(handle, "PMIx_Init", init);
+  find(handle, "PMIx_Finalize", finalize);
+  find(handle, "PMIx_Put", put);
+  find(handle, "PMIx_Commit", commit);
+  find(handle, "PMIx_Fence_nb", fence);
+  find(handle, "PMIx_Get_nb", get);
+  find(handle, "PMIx_Error_string", describe);
+  const int status = init(&self, nullptr, 0);
+  if (status != 0) {
+    raise(
+        errc::join_failed,
+        "PMIx_Init failed: %s; pass MASTER_ADDR, MASTER_PORT and COLLS_SECRET_FILE, and the ranks "
+        "do without PMIx",
+        describe(status));
+  }
+  process = ::getpid();
+}
+
+COLLS_ONCE pmix_client::library& pmix_client::shared() {
+  static library opened;
+  return opened;
+}
+
+COLLS_ONCE task<std::unique_ptr<key_value_space>> pmix_client::open(scheduler& driver,
+                                                                    time_point deadline) {
+  library& opened = shared();
+  for (;;) {
+    {
+      const std::lock_guard lock(opened.mutex);
+      if (!std::exchange(opened.is_used, true)) break;
+    }
+    if (driver.now() >= deadline) {
+      raise(errc::join_timeout, "another join that uses PMIx has not ended");
+    }
+    co_await driver.sleep_until(driver.now() + milliseconds);
+  }
+  std::unique_ptr<key_value_space> made(new pmix_client(driver, opened, deadline));
+  opened.open();
+  ++opened.clients;
+  co_return std::move(made);
+}
+
+COLLS_ONCE pmix_client::~pmix_client() {
+  const std::lock_guard lock(library_.mutex);
+  library_.is_used = false;
+}
+
+COLLS_ONCE int pmix_client::number() const { return library_.clients; }
+
+COLLS_ONCE task<> pmix_client::put(std::string key, std::string value) {
+  char name[sizeof pmix_setting::key] = "";
+  key.copy(name, sizeof name - 1);
+  pmix_datum datum{};
+  datum.type = pmix_text;
+  datum.text = value.c_str();
+  int status = library_.put(pmix_global, name, &datum);
+  if (status == 0) status = library_.commit();
+  if (status != 0) {
+    raise(errc::join_failed, "PMIx_Put or PMIx_Commit failed: %s", library_.describe(status));
+  }
+  co_return;
+}
+
+COLLS_ONCE task<> pmix_client::fence() {
+  // The values of all ranks come with the fence.
+  pmix_setting collect{"pmix.collect", 0, {}};
+  collect.value.type = pmix_bool;
+  collect.value.flag = true;
+  const auto awaited = std::make_shared<answer>();
+  auto passed = std::make_unique<std::shared_ptr<answer>>(awaited);
+  const int status = library_.fence(nullptr, 0, &collect, 1, &answer::receive_status, passed.get());
+  if (status == pmix_has_ended) co_return;
+  if (status != 0) {
+    raise(errc::join_failed, "PMIx_Fence_nb failed: %s", library_.describe(status));
+  }
+  (void)passed.release();  // the callback frees it
+  co_await wait_for(awaited, "PMIx_Fence_nb");
+}
+
+COLLS_ONCE task<std::string> pmix_client::get(std::string key) {
+  pmix_process first = library_.self;
+  first.rank = 0;
+  char name[sizeof pmix_setting::key] = "";
+  key.copy(name, sizeof name - 1);
+  const auto awaited = std::make_shared<answer>();
+  auto passed = std::make_unique<std::shared_ptr<answer>>(awaited);
+  const int status = library_.get(&first, name, nullptr, 0, &answer::receive_value, passed.get());
+  if (status != 0) raise(errc::join_failed, "PMIx_Get_nb failed: %s", library_.describe(status));
+  (void)passed.release();  // the callback frees it
+  co_await wait_for(awaited, "PMIx_Get_nb");
+  co_return awaited->text;
+}
+
+COLLS_ONCE task<> pmix_client::wait_for(std::shared_ptr<answer> awaited, const char* call) {
+  while (!awaited->has_come) {
+    if (driver_.now() >= deadline_) {
+      raise(errc::join_timeout, "PMIx does not answer to %s: some ranks of the job have not joined",
+            call);
+    }
+    co_await driver_.sleep_until(driver_.now() + milliseconds);
+  }
+  if (awaited->status != 0) {
+    raise(errc::join_failed,
+          "%s failed: %s; pass MASTER_ADDR, MASTER_PORT and COLLS_SECRET_FILE, and the ranks do "
+          "without PMIx",
+          call, library_.describe(awaited->status));
+  }
+}
+
+}  // namespace colls::detail
