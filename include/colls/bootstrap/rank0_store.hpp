@@ -111,7 +111,14 @@ inline task<std::shared_ptr<store_server>> host_store(engine& driver, const conf
   const port_list ports = cfg.ports.empty() ? port_list{address.port} : cfg.ports;
   const std::string name = host_and_port(address.host, ports.front());
   std::string reason;
-  const auto addresses = resolve_host(address.host, &reason);
+  auto addresses = resolve_host(address.host, &reason);
+  // The name server of a cluster may not know the name of a new host yet. The name may also be
+  // misspelt, so the lookup is not repeated for long.
+  const time_point resolve_until = std::min(deadline, driver.now() + 10 * seconds);
+  while (addresses.empty() && driver.now() < resolve_until) {
+    co_await driver.sleep_until(driver.now() + 100 * milliseconds);
+    addresses = resolve_host(address.host, &reason);
+  }
   if (addresses.empty()) {
     raise(errc::resolve_failed, "rank 0 should listen at %s: %s", name.c_str(), reason.c_str());
   }
