@@ -238,6 +238,7 @@ TEST_CASE("ranks on several hosts meet by the process manager, unless an address
   CHECK(read(step).source == "Slurm's srun");
   CHECK(read(step).address == "pmi://11");
   CHECK(read(step).local_size == 3);
+  CHECK(read(with(step, {{"COLLS_SECRET", "s"}})).address.str().starts_with("tcp://node003:"));
   // PMIx, of Open MPI and of srun --mpi=pmix.
   const vars by_pmix = with(open_mpi, {{"OMPI_COMM_WORLD_SIZE", "5"}});
   CHECK(read(by_pmix).address == "pmix://");

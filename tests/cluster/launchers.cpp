@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The colls authors
 // SPDX-License-Identifier: BSL-1.0
-// Runs every_collective on clusters that are started for the test: Slurm with two nodes on this machine,
-// and MPICH's mpiexec on three hosts that are network namespaces. Nobody passes an address or a secret.
+// Runs every_collective on clusters that are started for the test: Slurm with two nodes on this
+// machine, and Open MPI's mpirun and MPICH's mpiexec on three hosts that are network namespaces. No
+// address and no secret is passed.
 
 #include <colls/interprocess.hpp>
 #include <colls/run.hpp>
@@ -29,6 +30,21 @@ std::string text_of(const fs::path& file) {
   std::ostringstream text;
   text << std::ifstream(file).rdbuf();
   return text.str();
+}
+
+/// Whether this process can start daemons and make namespaces, and has these commands; if not,
+/// prints that the case is skipped.
+bool can_start(const strings& commands) {
+  if (::geteuid() != 0) {
+    MESSAGE("skipped: daemons and namespaces need root");
+    return false;
+  }
+  for (const std::string& command : commands) {
+    if (has(command)) continue;
+    MESSAGE("skipped: no ", command);
+    return false;
+  }
+  return true;
 }
 
 /// A folder for the time of a test.
@@ -73,11 +89,9 @@ class slurm_cluster {
     }
     conf << "PartitionName=p Nodes=n1,n2 Default=YES State=UP\n";
     conf.close();
-    started_ = shell(
+    const outcome started = shell(
         "set -e\ncd " + d +
-        "\nfor each in slurmctld slurmd srun sbatch munged; do command -v $each > /dev/null || "
-        "{ echo no $each; exit 1; }; done\n"
-        "[ $(id -u) = 0 ] || { echo it needs root; exit 1; }\n"
+        "\n"
         "head -c 1024 /dev/urandom > munge/key\nchmod 400 munge/key\n"
         "munged --key-file=$PWD/munge/key --socket=$PWD/munge/socket --pid-file=$PWD/munge/pid "
         "--log-file=$PWD/munge/log --seed-file=$PWD/munge/seed --force\n" +
@@ -86,7 +100,9 @@ class slurm_cluster {
         "for each in n1 n2; do unshare -m sh -c \"mount --bind $PWD/hosts /etc/hosts && "
         "exec slurmd -N $each -c\"; done\n"
         "for try in 1 2 3 4 5 6 7 8 9 10; do timeout 5 srun -N2 true && exit 0; sleep 0.5; done\n"
-        "exit 1");
+        "cat *.log munge/log\nexit 1");
+    INFO(started.text);
+    REQUIRE(started.status == 0);
   }
   slurm_cluster(const slurm_cluster&) = delete;
   slurm_cluster& operator=(const slurm_cluster&) = delete;
@@ -96,12 +112,6 @@ class slurm_cluster {
           "for try in $(seq 100); do kill -0 $pids || break; sleep 0.05; done");
   }
 
-  /// Whether the cluster runs; if not, prints that the case is skipped.
-  bool is_up() const {
-    if (started_.status == 0) return true;
-    MESSAGE("skipped: no Slurm (", started_.text.substr(0, 200), ")");
-    return false;
-  }
   /// Runs a script in which commands find this cluster.
   outcome run(const std::string& script, int seconds = 60) const {
     return shell(environment() + "cd " + home_.path.string() + "\n" + script, seconds);
@@ -114,10 +124,10 @@ class slurm_cluster {
   }
 
   folder home_;
-  outcome started_;
 };
 
-/// Three network namespaces on a bridge, and a script that runs a command on one of them as ssh does.
+/// Three network namespaces on a bridge, and a script that runs a command on one of them as ssh
+/// does.
 class three_hosts {
  public:
   three_hosts() {
@@ -139,7 +149,9 @@ class three_hosts {
     }
     agent.close();
     fs::permissions(this->agent(), fs::perms(0700));
-    made_ = shell(script);
+    const outcome made = shell(script);
+    INFO(made.text);
+    REQUIRE(made.status == 0);
   }
   three_hosts(const three_hosts&) = delete;
   three_hosts& operator=(const three_hosts&) = delete;
@@ -148,11 +160,6 @@ class three_hosts {
     shell("ip link del " + bridge());
   }
 
-  bool are_up() const {
-    if (made_.status == 0) return true;
-    MESSAGE("skipped: network namespaces need root (", made_.text.substr(0, 200), ")");
-    return false;
-  }
   std::string agent() const { return home_.path / "agent"; }
   /// Runs a script on the first host.
   outcome run(const std::string& script, int seconds = 60) const {
@@ -169,14 +176,13 @@ class three_hosts {
   static std::string bridge() { return "b" + std::to_string(::getpid()); }
 
   folder home_;
-  outcome made_;
 };
 
 }  // namespace
 
 TEST_CASE("srun starts ranks on two nodes") {
+  if (!can_start({"slurmctld", "slurmd", "srun", "sbatch", "munged"})) return;
   const slurm_cluster slurm;
-  if (!slurm.is_up()) return;
   for (const char* kind : {"pmi2", "pmix", "none"}) {
     for (const int ranks : {2, 5}) {
       CAPTURE(kind);
@@ -195,8 +201,8 @@ TEST_CASE("srun starts ranks on two nodes") {
 }
 
 TEST_CASE("sbatch runs a script that starts ranks on two nodes, twice") {
+  if (!can_start({"slurmctld", "slurmd", "srun", "sbatch", "munged"})) return;
   const slurm_cluster slurm;
-  if (!slurm.is_up()) return;
   std::ofstream(slurm.home() / "batch")
       << "#!/bin/sh\nsrun -n 4 --mpi=pmi2 $program\nsrun -n 3 --mpi=pmi2 $program\ntouch ended\n";
   const outcome ran = slurm.run(
@@ -218,8 +224,8 @@ TEST_CASE("a rank that works until it is ended" * doctest::skip()) {
 }
 
 TEST_CASE("a rank of a step is killed: the others name it, and the step ends") {
+  if (!can_start({"slurmctld", "slurmd", "srun", "sbatch", "munged"})) return;
   const slurm_cluster slurm;
-  if (!slurm.is_up()) return;
   const std::string program = "exec $self --no-skip '-tc=a rank that works until it is ended'";
   std::ofstream(slurm.home() / "rank") << "[ $SLURM_PROCID = 2 ] && { (sleep 2; kill -9 $$) & }\n"
                                        << program << '\n';
@@ -232,8 +238,8 @@ TEST_CASE("a rank of a step is killed: the others name it, and the step ends") {
 }
 
 TEST_CASE("a step with fewer tasks than its variables say ends when its ranks have waited") {
+  if (!can_start({"slurmctld", "slurmd", "srun", "sbatch", "munged"})) return;
   const slurm_cluster slurm;
-  if (!slurm.is_up()) return;
   const double began = now();
   const outcome ran =
       slurm.run("srun -N2 -n2 --mpi=pmi2 env SLURM_STEP_NUM_TASKS=3 COLLS_JOIN_TIMEOUT=2 $program");
@@ -244,8 +250,8 @@ TEST_CASE("a step with fewer tasks than its variables say ends when its ranks ha
 }
 
 TEST_CASE("mpirun of Open MPI starts ranks on three hosts, without an address or a secret") {
+  if (!can_start({"ip", "mpirun.openmpi"})) return;
   const three_hosts hosts;
-  if (!hosts.are_up() || !has("mpirun.openmpi")) return;
   const std::string start =
       "mpirun.openmpi --allow-run-as-root --oversubscribe --mca plm_rsh_agent " + hosts.agent() +
       " --mca oob_tcp_if_include eth0 --host 10.78.0.1:2,10.78.0.2:2,10.78.0.3:1 -n 5 ";
@@ -257,8 +263,8 @@ TEST_CASE("mpirun of Open MPI starts ranks on three hosts, without an address or
 }
 
 TEST_CASE("mpiexec starts ranks on three hosts, without an address or a secret") {
+  if (!can_start({"ip", "mpiexec.hydra"})) return;
   const three_hosts hosts;
-  if (!hosts.are_up() || !has("mpiexec.hydra")) return;
   const std::string start = "mpiexec.hydra -iface eth0 -launcher ssh -launcher-exec " +
                             hosts.agent() + " -hosts 10.78.0.1:2,10.78.0.2:2,10.78.0.3:1 -n 5 ";
   check_all(hosts.run(start + "$program < /dev/null"));

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// shell: scripts that start worlds by launchers, and checks of what every_collective prints in them.
+// shell: scripts that start worlds by launchers, and checks of what every_collective prints in
+// them.
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>

@@ -36,20 +36,19 @@ struct config {
   /// The address at which the ranks meet. With `tcp://host:port` or `tcp://[::1]:port`, rank 0
   /// opens the store (the key-value service through which ranks find each other) at this address.
   /// `file:///path` names a file on one machine or on a shared file system. `pmi://fd` names the
-  /// descriptor by which this process reaches its process manager (PMI_FD), and `pmix://` stands for
-  /// a process manager that speaks PMIx: rank 0 passes the address of the store, and a secret,
-  /// through the key-value space of the job. `env://` stands for
-  /// the address that the environment variables of the launcher give. The address may be empty if
-  /// `size` is 1.
+  /// descriptor by which this process reaches its process manager (PMI_FD), and `pmix://` stands
+  /// for a process manager that speaks PMIx: rank 0 passes the address of the store, and a secret,
+  /// through the key-value space of the job. `env://` stands for the address that the environment
+  /// variables of the launcher give. The address may be empty if `size` is 1.
   fixed_string<1024> address = {};
   /// The secret of the job. Every process must prove that it knows the secret. The secret may be
-  /// empty if `insecure` is set. The secret may also be empty if `address` is a `file://`,
-  /// `pmi://` or `pmix://` address, or if the ranks belong to one user and meet at a loopback address. In these cases,
-  /// rank 0 generates a secret.
+  /// empty if `insecure` is set. The secret may also be empty if `address` is a `file://`, `pmi://`
+  /// or `pmix://` address, or if the ranks belong to one user and meet at a loopback address. In
+  /// these cases, rank 0 generates a secret.
   fixed_string<1024> secret = {};
   fixed_string<256> job = {};  // the name of the job; distinguishes jobs that use the same port
-  /// How often the launcher has started all ranks again, and how often it may (0 if it may not, or if
-  /// that is not known). The first number is part of the job's name, so no process of an earlier
+  /// How often the launcher has started all ranks again, and how often it may (0 if it may not, or
+  /// if that is not known). The first number is part of the job's name, so no process of an earlier
   /// start can join.
   int restarts = 0;
   int max_restarts = 0;
@@ -58,8 +57,8 @@ struct config {
   /// The number of this process among the replacements that the launcher has started, counted from
   /// 1, or 0 if it is none. A replacement gets its rank when the other ranks repair the world.
   int replacement = 0;
-  /// The address at which the launcher answers calls of `repair`, as tcp://host:port. It is empty if
-  /// the launcher starts no replacements.
+  /// The address at which the launcher answers calls of `repair`, as tcp://host:port. It is empty
+  /// if the launcher starts no replacements.
   fixed_string<128> launcher = {};
   time_span join_timeout = time_span::from_nanoseconds(300 * seconds);  // how long joining may take
   time_span timeout =

@@ -41,8 +41,8 @@ class secret {
   /// Creates a secret. An empty `text` is valid only if `insecure` is true.
   explicit secret(std::string_view text, bool insecure = false)
       : text_(text), insecure_(insecure) {}
-  /// Returns a secret whose text rank 0 has generated. Only the ranks of this job on this machine
-  /// use such a secret.
+  /// Returns a secret whose text rank 0 has generated. Only the ranks of this job use such a
+  /// secret.
   static secret drawn(std::string_view text) {
     secret result(text);
     result.drawn_ = true;

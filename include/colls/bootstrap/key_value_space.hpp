@@ -21,8 +21,8 @@ class key_value_space {
 
   /// Counts the objects that this process has made for the job, from 1.
   virtual int number() const = 0;
-  /// Stores a value, which the other ranks can read after the next `fence`. Neither text may contain
-  /// spaces, semicolons or equals signs.
+  /// Stores a value, which the other ranks can read after the next `fence`. Neither text may
+  /// contain spaces, semicolons or equals signs.
   virtual task<> put(std::string key, std::string value) = 0;
   /// Waits until all ranks of the job have called `fence`.
   virtual task<> fence() = 0;

@@ -44,12 +44,16 @@ class launcher_environment_reader {
   // is not.
   bool use_master();
 
-  // Returns whether the variables of PMI are those of srun (--mpi=pmi2), not of mpiexec within a step.
+  // Returns whether the variables of PMI are those of srun (--mpi=pmi2), not of mpiexec within a
+  // step.
   bool is_pmi_of_slurm() const;
 
-  // Sets the address to the descriptor by which this process reaches its process manager, or to
-  // PMIx. Returns false if there is neither.
+  // Sets the address to the descriptor by which this process reaches its process manager. Returns
+  // false if the process manager has left none.
   bool use_pmi();
+
+  // Sets the address to PMIx. Returns false if the process manager does not speak it.
+  bool use_pmix();
 
   // Sets the address of the store to the path of a file. Only the job `job` of this user uses the
   // directory that contains the file. The callers use this function if all ranks run on one machine

@@ -175,7 +175,8 @@ COLLS_ONCE void launcher_environment_reader::read_mpi(const char* launcher, cons
   cfg_.local_size = env_.number(local_size);
   if (cfg_.size <= 1 || use_master()) return;
   if (cfg_.local_size != cfg_.size) {
-    if (use_pmi()) return;
+    const bool is_open_mpi = env_.get("OMPI_COMM_WORLD_RANK") != nullptr;
+    if (is_open_mpi ? use_pmix() : use_pmi()) return;
     raise(errc::join_failed,
           "%s started %d ranks, %s=%s of them here: across hosts pass (with -x or -genv) "
           "MASTER_ADDR=<host of rank 0>, MASTER_PORT and COLLS_SECRET_FILE",
@@ -195,13 +196,14 @@ COLLS_ONCE bool launcher_environment_reader::is_pmi_of_slurm() const {
 
 COLLS_ONCE bool launcher_environment_reader::use_pmi() {
   const int descriptor = env_.number("PMI_FD");
-  if (descriptor >= 0) {
-    cfg_.address = "pmi://" + std::to_string(descriptor);
-  } else if (env_.get("PMIX_RANK") != nullptr && env_.get("PMIX_NAMESPACE") != nullptr) {
-    cfg_.address = "pmix://";
-  } else {
-    return false;
-  }
+  if (descriptor < 0) return false;
+  cfg_.address = "pmi://" + std::to_string(descriptor);
+  return true;
+}
+
+COLLS_ONCE bool launcher_environment_reader::use_pmix() {
+  if (env_.get("PMIX_RANK") == nullptr || env_.get("PMIX_NAMESPACE") == nullptr) return false;
+  cfg_.address = "pmix://";
   return true;
 }
 
@@ -237,7 +239,8 @@ COLLS_ONCE void launcher_environment_reader::read_slurm() {
   if (cfg_.job.empty()) cfg_.job = job;
   if (cfg_.size <= 1 || use_master()) return;
   if (cfg_.nodes == 1) return use_own_file(job);
-  if (use_pmi()) return;
+  // Ranks that have a secret need no process manager.
+  if (cfg_.secret.empty() && !cfg_.insecure && (use_pmi() || use_pmix())) return;
   const char* const list = env_.get("SLURM_STEP_NODELIST");
   const auto hosts = list == nullptr ? std::vector<std::string>{} : expand_nodelist(list, 1);
   if (hosts.empty()) {

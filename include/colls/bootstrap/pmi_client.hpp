@@ -16,19 +16,19 @@
 
 namespace colls::detail {
 
-/// A connection to the process manager, such as mpiexec or srun, by the descriptor that it has left to
-/// this process (PMI_FD). All functions throw `join_failed` if the process manager refuses, closes
-/// the connection or sends something else than an answer, and `join_timeout` if it does not answer
+/// A connection to the process manager, such as mpiexec or srun, by the descriptor that it has left
+/// to this process (PMI_FD). All functions throw `join_failed` if the process manager refuses,
+/// closes the connection or sends anything but an answer, and `join_timeout` if it does not answer
 /// by the deadline.
 ///
-/// The first client of a process initialises the connection. The process finalises it when it exits,
-/// because mpiexec ends the job if a process exits without that. (Until then mpiexec lets MPI initialise
-/// the connection, too. With srun and PMI-2, only one library of a process can use it.) Only one client
-/// of a connection exists at a time.
+/// The first client of a process initialises the connection. The process finalises it when it
+/// exits, because mpiexec ends the job if a process exits without that. (Until then mpiexec lets
+/// MPI initialise the connection, too. With srun and PMI-2, only one library of a process can use
+/// it.) Only one client of a connection exists at a time.
 class pmi_client final : public key_value_space {
  public:
-  /// Opens a connection by a copy of the descriptor `fd`, when no other client uses it. Asks for PMI-1
-  /// and, if that is refused, for PMI-2. `rank` is the rank of this process.
+  /// Opens a connection by a copy of the descriptor `fd`, when no other client uses it. Asks for
+  /// PMI-1 and, if that is refused, for PMI-2. `rank` is the rank of this process.
   static task<std::unique_ptr<key_value_space>> open(engine& driver, int fd, int rank,
                                                      time_point deadline);
 
@@ -38,7 +38,7 @@ class pmi_client final : public key_value_space {
   task<std::string> get(std::string key) override;
 
  private:
-  // What the clients of a connection have in common. Exists until the process exits.
+  // What the clients of a connection have in common. It exists until the process exits.
   struct connection {
     connection() = default;
     connection(const connection&) = delete;
@@ -48,10 +48,11 @@ class pmi_client final : public key_value_space {
     int fd = -1;
     ino_t number = 0;  // of the socket
     bool is_used = false;
+    bool is_pending = false;  // the answer to a command has not come
     int clients = 0;
     int version = 0;    // of PMI, or 0 before the connection is initialised
     std::string space;  // the name of the key-value space (PMI-1)
-    pid_t process = 0;  // which has initialised it
+    pid_t process = 0;  // which uses it
   };
 
   struct release {
@@ -65,17 +66,24 @@ class pmi_client final : public key_value_space {
   static use try_use(int fd);
   task<> initialise(int rank);
   bool is_second() const { return shared_->version == 2; }
+  bool is_fence() const { return command_ == "barrier_in" || command_ == "kvs-fence"; }
   // Sends a command and returns the answer, which must have the name `answer`.
   task<std::string> ask(std::string command, std::string answer);
+  // Sends the command that asks for a version of PMI; returns whether it is accepted.
+  task<bool> ask_for_version(int version);
   task<> write(std::string text);
+  // Waits until an answer comes. Logs a warning after 30 s.
+  task<> wait_for_answer();
   task<std::string> read_line();
   task<std::string> read(std::size_t size);
-  [[noreturn]] void refuse(const std::string& command, const std::string& answer) const;
+  [[noreturn]] void refuse(const std::string& answer) const;
   [[noreturn]] void fail(std::error_code ec) const;
 
   use shared_;
   stream socket_;
   int fd_;
+  time_point deadline_;
+  std::string command_;  // the name of the last command, for errors
 };
 
 /// Returns the value of a field `name=value` in an answer whose fields end with `separator`, or an

@@ -2,10 +2,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Implementation of pmi_client.hpp: the commands of PMI-1, which are lines, and those of PMI-2, which
-// have their lengths before them.
+// Implementation of pmi_client.hpp: the commands of PMI-1, which are lines, and those of PMI-2,
+// which have their lengths before them.
 
 #include <colls/base/compiler.hpp>
+#include <colls/base/log.hpp>
 #include <colls/bootstrap/config.hpp>
 #include <colls/bootstrap/handshake.hpp>
 #include <colls/bootstrap/pmi_client.hpp>
@@ -44,7 +45,7 @@ COLLS_ONCE std::string pmi_field(std::string_view answer, std::string_view name,
 
 COLLS_ONCE pmi_client::pmi_client(engine& driver, descriptor socket, int fd, use shared,
                                   time_point deadline)
-    : shared_(std::move(shared)), socket_(driver, std::move(socket)), fd_(fd) {
+    : shared_(std::move(shared)), socket_(driver, std::move(socket)), fd_(fd), deadline_(deadline) {
   socket_.set_deadline(deadline);
 }
 
@@ -77,7 +78,20 @@ COLLS_ONCE pmi_client::use pmi_client::try_use(int fd) {
   }
   const std::lock_guard lock(pmi_mutex);
   connection& found = connections[facts.st_ino];
+  if (found.process != 0 && found.process != ::getpid()) {
+    raise(errc::join_failed,
+          "this process was forked from a rank, and cannot use the process manager of that rank "
+          "(PMI_FD=%d)",
+          fd);
+  }
   if (found.is_used) return nullptr;
+  if (found.is_pending) {
+    raise(errc::join_failed,
+          "an earlier join failed while it used PMI_FD=%d, which cannot be used again; pass "
+          "MASTER_ADDR, MASTER_PORT and COLLS_SECRET_FILE",
+          fd);
+  }
+  found.process = ::getpid();
   found.fd = fd;
   found.number = facts.st_ino;
   found.is_used = true;
@@ -106,21 +120,39 @@ COLLS_ONCE task<std::unique_ptr<key_value_space>> pmi_client::open(engine& drive
 }
 
 COLLS_ONCE task<> pmi_client::initialise(int rank) {
-  shared_->process = ::getpid();
-  co_await write("cmd=init pmi_version=1 pmi_subversion=1\n");
-  std::string answer = co_await read_line();
-  if (pmi_field(answer, "rc", ' ') == "0" && pmi_field(answer, "pmi_version", ' ') == "1") {
-    answer = co_await ask("cmd=get_my_kvsname", "my_kvsname");
+  const bool is_first = co_await ask_for_version(1);
+  if (is_first) {
+    const std::string answer = co_await ask("cmd=get_my_kvsname", "my_kvsname");
     shared_->space = pmi_field(answer, "kvsname", ' ');
     shared_->version = 1;
     co_return;
   }
-  co_await write("cmd=init pmi_version=2 pmi_subversion=0\n");
-  answer = co_await read_line();
-  if (pmi_field(answer, "rc", ' ') != "0") refuse("init", answer);
+  const bool is_second = co_await ask_for_version(2);
+  if (!is_second) {
+    raise(errc::join_failed,
+          "the process manager at PMI_FD=%d speaks neither PMI-1 nor PMI-2; pass MASTER_ADDR, "
+          "MASTER_PORT and COLLS_SECRET_FILE, and the ranks do without it",
+          fd_);
+  }
   shared_->version = 2;
-  (void)co_await ask("cmd=fullinit;pmirank=" + std::to_string(rank) + ";threaded=FALSE;",
-                     "fullinit-response");
+  try {
+    (void)co_await ask("cmd=fullinit;pmirank=" + std::to_string(rank) + ";threaded=FALSE;",
+                       "fullinit-response");
+  } catch (const error&) {
+    shared_->version = 0;
+    throw;
+  }
+}
+
+COLLS_ONCE task<bool> pmi_client::ask_for_version(int version) {
+  command_ = "init";
+  shared_->is_pending = true;
+  co_await write("cmd=init pmi_version=" + std::to_string(version) +
+                 " pmi_subversion=" + (version == 1 ? "1\n" : "0\n"));
+  const std::string answer = co_await read_line();
+  shared_->is_pending = false;
+  co_return pmi_field(answer, "rc", ' ') == "0" &&
+      pmi_field(answer, "pmi_version", ' ') == std::to_string(version);
 }
 
 COLLS_ONCE task<> pmi_client::put(std::string key, std::string value) {
@@ -148,29 +180,43 @@ COLLS_ONCE task<std::string> pmi_client::get(std::string key) {
     answer = co_await ask("cmd=get kvsname=" + shared_->space + " key=" + key, "get_result");
   }
   std::string value = pmi_field(answer, "value", is_second() ? ';' : ' ');
-  if (value.empty()) refuse("get", answer);
+  if (value.empty()) refuse(answer);
   co_return value;
 }
 
 COLLS_ONCE task<std::string> pmi_client::ask(std::string command, std::string answer) {
+  const char separator = is_second() ? ';' : ' ';
+  command_ = pmi_field(command, "cmd", separator);
   char length[16] = "";
   if (is_second()) std::snprintf(length, sizeof length, "%6zu", command.size());
+  shared_->is_pending = true;
   co_await write(length + command + (is_second() ? "" : "\n"));
+  co_await wait_for_answer();
   std::string text;
   if (is_second()) {
     std::string number = co_await read(pmi_length_size);
     number.erase(0, number.find_first_not_of(' '));
     const long size = parse_number(number, max_pmi_message);
-    if (size < 0) refuse(command, number);
+    if (size < 0) refuse(number);
     text = co_await read(static_cast<std::size_t>(size));
   } else {
     text = co_await read_line();
   }
-  const char separator = is_second() ? ';' : ' ';
+  shared_->is_pending = false;
   const std::string result = pmi_field(text, "rc", separator);
   const bool is_good = result.empty() ? !is_second() : result == "0";
-  if (pmi_field(text, "cmd", separator) != answer || !is_good) refuse(command, text);
+  if (pmi_field(text, "cmd", separator) != answer || !is_good) refuse(text);
   co_return text;
+}
+
+COLLS_ONCE task<> pmi_client::wait_for_answer() {
+  socket_.set_deadline(std::min(deadline_, socket_.driver().now() + 30 * seconds));
+  const outcome first = co_await attempt(socket_.readable());
+  socket_.set_deadline(deadline_);
+  if (first.ec == errc::timeout && socket_.driver().now() < deadline_) {
+    log_warn("the process manager at PMI_FD=%d has not answered to %s for 30 s%s", fd_,
+             command_.c_str(), is_fence() ? ": some ranks of the job have not joined" : "");
+  }
 }
 
 COLLS_ONCE task<> pmi_client::write(std::string text) {
@@ -187,7 +233,7 @@ COLLS_ONCE task<std::string> pmi_client::read_line() {
     if (!done) fail(done.ec);
     if (next == '\n') co_return line;
     line += next;
-    if (static_cast<long>(line.size()) > max_pmi_message) refuse("answer", line.substr(0, 60));
+    if (static_cast<long>(line.size()) > max_pmi_message) refuse(line);
   }
 }
 
@@ -199,19 +245,23 @@ COLLS_ONCE task<std::string> pmi_client::read(std::size_t size) {
   co_return text;
 }
 
-COLLS_ONCE void pmi_client::refuse(const std::string& command, const std::string& answer) const {
-  raise(
-      errc::join_failed,
-      "the process manager at PMI_FD=%d answers '%.100s' to '%.60s'; pass MASTER_ADDR, MASTER_PORT "
-      "and COLLS_SECRET_FILE, and the ranks do without it",
-      fd_, answer.c_str(), command.c_str());
+// Answers and commands may contain the secret, so errors show only parts of them.
+COLLS_ONCE void pmi_client::refuse(const std::string& answer) const {
+  const char separator = is_second() ? ';' : ' ';
+  const std::string name = pmi_field(answer, "cmd", separator);
+  const std::string text = name.empty() ? answer.substr(0, 40)
+                                        : name + " rc=" + pmi_field(answer, "rc", separator) + ' ' +
+                                              pmi_field(answer, "msg", separator);
+  raise(errc::join_failed,
+        "the process manager at PMI_FD=%d answers '%.80s' to %.40s; pass MASTER_ADDR, MASTER_PORT "
+        "and COLLS_SECRET_FILE, and the ranks do without it",
+        fd_, text.c_str(), command_.c_str());
 }
 
 COLLS_ONCE void pmi_client::fail(std::error_code ec) const {
   if (ec == errc::timeout) {
-    raise(errc::join_timeout,
-          "the process manager at PMI_FD=%d does not answer: some ranks of the job have not joined",
-          fd_);
+    raise(errc::join_timeout, "the process manager at PMI_FD=%d does not answer to %s%s", fd_,
+          command_.c_str(), is_fence() ? ": some ranks of the job have not joined" : "");
   }
   raise(
       errc::join_failed,

@@ -2,25 +2,28 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// pmix_client: a client of a process manager that speaks PMIx, such as Open MPI's mpirun and srun. It
-// opens the library of PMIx while the program runs, so no program is linked with it.
+// pmix_client: a client of a process manager that speaks PMIx, such as Open MPI's mpirun and srun.
+// It opens the library of PMIx while the program runs, so no program is linked with it.
 
 #include <colls/bootstrap/key_value_space.hpp>
 #include <colls/coroutine/scheduler.hpp>
 
-#include <functional>
 #include <memory>
 #include <string>
 
 namespace colls::detail {
 
-/// A client of PMIx. Only one exists at a time. The first one initialises PMIx, which counts its users,
-/// so MPI can use it, too. The process finalises it when it exits.
+/// A client of PMIx. Only one exists at a time. The first one initialises PMIx, which counts its
+/// users, so MPI can use the same library, too. The process finalises it when it exits. The calls
+/// that initialise PMIx and store a value ask only the daemon of this host. PMIx limits how long
+/// they take, not `join_timeout`.
 class pmix_client final : public key_value_space {
  public:
-  /// Opens the library (libpmix.so.2, or that of a program that is linked with one) and initialises it,
-  /// when no other client exists. Throws `join_failed` if there is none, or no process manager answers.
-  static task<std::unique_ptr<key_value_space>> open(scheduler& driver, time_point deadline);
+  /// Opens the library (libpmix.so.2, or one that the program contains) and initialises it, when no
+  /// other client exists. Throws `join_failed` if there is none, if no process manager answers, or
+  /// if PMIx knows this process by another rank than `rank`.
+  static task<std::unique_ptr<key_value_space>> open(scheduler& driver, int rank,
+                                                     time_point deadline);
 
   ~pmix_client() override;
   int number() const override;
@@ -36,7 +39,8 @@ class pmix_client final : public key_value_space {
       : driver_(driver), library_(opened), deadline_(deadline) {}
 
   static library& shared();
-  task<> wait_for(std::shared_ptr<answer> awaited, const char* call);
+  // Waits for the callback of a call. Logs a warning after 30 s.
+  task<> wait_for(std::shared_ptr<answer> awaited, const char* call, const char* hint);
 
   scheduler& driver_;
   library& library_;

@@ -6,6 +6,7 @@
 
 #include <colls/base/compiler.hpp>
 #include <colls/base/error.hpp>
+#include <colls/base/log.hpp>
 #include <colls/bootstrap/pmix_client.hpp>
 
 #include <dlfcn.h>
@@ -46,12 +47,15 @@ inline constexpr std::uint16_t pmix_text = 3;
 inline constexpr std::uint8_t pmix_global = 3;  // the scope of a value: all processes
 inline constexpr int pmix_has_ended = -157;     // the call has succeeded, and calls no callback
 
-/// What a call of PMIx passes to its callback, which runs on a thread of PMIx. `data` is a pointer to a
-/// shared pointer, which the callback frees.
+/// What a call of PMIx passes to its callback, which runs on a thread of PMIx. `data` is a pointer
+/// to a shared pointer, which the callback frees.
 struct pmix_client::answer {
   std::atomic<bool> has_come{false};
   int status = 0;
   std::string text;
+  // What the call reads until then.
+  pmix_process source{};
+  char key[sizeof pmix_setting::key] = "";
 
   using pointer = std::unique_ptr<std::shared_ptr<answer>>;
   static void receive_value(int status, pmix_datum* value, void* data) {
@@ -75,7 +79,8 @@ struct pmix_client::library {
   library(const library&) = delete;
   library& operator=(const library&) = delete;
   ~library() {
-    if (process == ::getpid()) (void)finalize(nullptr, 0);  // at exit nobody could handle a failure
+    // At exit, a failure has no consequences.
+    if (process == ::getpid() && self.job[0] != 0) (void)finalize(nullptr, 0);
   }
 
   void open();
@@ -90,8 +95,9 @@ struct pmix_client::library {
 
   std::mutex mutex;
   bool is_used = false;
+  bool is_pending = false;  // the callback of a call has not come
   int clients = 0;
-  pid_t process = 0;  // which has initialised it
+  pid_t process = 0;  // which uses it
   pmix_process self{};
 
   int (*init)(pmix_process*, const pmix_setting*, std::size_t) = nullptr;
@@ -106,15 +112,16 @@ struct pmix_client::library {
 };
 
 COLLS_ONCE void pmix_client::library::open() {
-  if (process == ::getpid()) return;
-  // A program that uses MPI may have a library of its own, which must not be loaded twice.
-  void* handle = ::dlsym(RTLD_DEFAULT, "PMIx_Init") != nullptr ? RTLD_DEFAULT : nullptr;
-  if (handle == nullptr) handle = ::dlopen("libpmix.so.2", RTLD_NOW | RTLD_GLOBAL);
-  if (handle == nullptr) {
+  if (self.job[0] != 0) return;  // it is initialised
+  // The library stays open, also if MPI has opened it and closes it.
+  void* const handle = ::dlopen("libpmix.so.2", RTLD_NOW | RTLD_GLOBAL);
+  const std::string problem = handle == nullptr ? ::dlerror() : "";
+  // Without a handle, symbols of the program itself are found.
+  if (handle == nullptr && ::dlsym(RTLD_DEFAULT, "PMIx_Init") == nullptr) {
     raise(errc::join_failed,
           "the process manager speaks PMIx, whose library cannot be opened: %.150s; install "
           "libpmix2, or pass MASTER_ADDR, MASTER_PORT and COLLS_SECRET_FILE",
-          ::dlerror());
+          problem.c_str());
   }
   find(handle, "PMIx_Init", init);
   find(handle, "PMIx_Finalize", finalize);
@@ -123,7 +130,8 @@ COLLS_ONCE void pmix_client::library::open() {
   find(handle, "PMIx_Fence_nb", fence);
   find(handle, "PMIx_Get_nb", get);
   find(handle, "PMIx_Error_string", describe);
-  const int status = init(&self, nullptr, 0);
+  pmix_process found{};
+  const int status = init(&found, nullptr, 0);
   if (status != 0) {
     raise(
         errc::join_failed,
@@ -131,7 +139,7 @@ COLLS_ONCE void pmix_client::library::open() {
         "do without PMIx",
         describe(status));
   }
-  process = ::getpid();
+  self = found;
 }
 
 COLLS_ONCE pmix_client::library& pmix_client::shared() {
@@ -139,13 +147,21 @@ COLLS_ONCE pmix_client::library& pmix_client::shared() {
   return opened;
 }
 
-COLLS_ONCE task<std::unique_ptr<key_value_space>> pmix_client::open(scheduler& driver,
+COLLS_ONCE task<std::unique_ptr<key_value_space>> pmix_client::open(scheduler& driver, int rank,
                                                                     time_point deadline) {
   library& opened = shared();
   for (;;) {
     {
       const std::lock_guard lock(opened.mutex);
-      if (!std::exchange(opened.is_used, true)) break;
+      if (opened.process != 0 && opened.process != ::getpid()) {
+        raise(errc::join_failed,
+              "this process was forked from a rank, and cannot use PMIx, which that rank uses");
+      }
+      if (!std::exchange(opened.is_used, true)) {
+        opened.process = ::getpid();
+        ++opened.clients;
+        break;
+      }
     }
     if (driver.now() >= deadline) {
       raise(errc::join_timeout, "another join that uses PMIx has not ended");
@@ -153,8 +169,19 @@ COLLS_ONCE task<std::unique_ptr<key_value_space>> pmix_client::open(scheduler& d
     co_await driver.sleep_until(driver.now() + milliseconds);
   }
   std::unique_ptr<key_value_space> made(new pmix_client(driver, opened, deadline));
+  if (opened.is_pending) {
+    raise(
+        errc::join_failed,
+        "an earlier join failed while it used PMIx, which cannot be used again; pass MASTER_ADDR, "
+        "MASTER_PORT and COLLS_SECRET_FILE");
+  }
   opened.open();
-  ++opened.clients;
+  if (opened.self.rank != static_cast<std::uint32_t>(rank)) {
+    raise(errc::join_failed,
+          "this process is rank %u of its job by PMIx, and rank %d of the world: all processes of "
+          "the job must join, with these ranks",
+          opened.self.rank, rank);
+  }
   co_return std::move(made);
 }
 
@@ -192,31 +219,40 @@ COLLS_ONCE task<> pmix_client::fence() {
     raise(errc::join_failed, "PMIx_Fence_nb failed: %s", library_.describe(status));
   }
   (void)passed.release();  // the callback frees it
-  co_await wait_for(awaited, "PMIx_Fence_nb");
+  co_await wait_for(awaited, "PMIx_Fence_nb", ": some ranks of the job have not joined");
 }
 
 COLLS_ONCE task<std::string> pmix_client::get(std::string key) {
-  pmix_process first = library_.self;
-  first.rank = 0;
-  char name[sizeof pmix_setting::key] = "";
-  key.copy(name, sizeof name - 1);
   const auto awaited = std::make_shared<answer>();
+  awaited->source = library_.self;
+  awaited->source.rank = 0;
+  key.copy(awaited->key, sizeof awaited->key - 1);
   auto passed = std::make_unique<std::shared_ptr<answer>>(awaited);
-  const int status = library_.get(&first, name, nullptr, 0, &answer::receive_value, passed.get());
+  const int status = library_.get(&awaited->source, awaited->key, nullptr, 0,
+                                  &answer::receive_value, passed.get());
   if (status != 0) raise(errc::join_failed, "PMIx_Get_nb failed: %s", library_.describe(status));
   (void)passed.release();  // the callback frees it
-  co_await wait_for(awaited, "PMIx_Get_nb");
+  co_await wait_for(awaited, "PMIx_Get_nb", "");
+  if (awaited->text.empty())
+    raise(errc::join_failed, "PMIx has no text for the key %s", key.c_str());
   co_return awaited->text;
 }
 
-COLLS_ONCE task<> pmix_client::wait_for(std::shared_ptr<answer> awaited, const char* call) {
+COLLS_ONCE task<> pmix_client::wait_for(std::shared_ptr<answer> awaited, const char* call,
+                                        const char* hint) {
+  library_.is_pending = true;
+  const time_point warn_at = driver_.now() + 30 * seconds;
+  bool has_warned = false;
   while (!awaited->has_come) {
     if (driver_.now() >= deadline_) {
-      raise(errc::join_timeout, "PMIx does not answer to %s: some ranks of the job have not joined",
-            call);
+      raise(errc::join_timeout, "PMIx does not answer to %s%s", call, hint);
+    }
+    if (driver_.now() >= warn_at && !std::exchange(has_warned, true)) {
+      log_warn("PMIx has not answered to %s for 30 s%s", call, hint);
     }
     co_await driver_.sleep_until(driver_.now() + milliseconds);
   }
+  library_.is_pending = false;
   if (awaited->status != 0) {
     raise(errc::join_failed,
           "%s failed: %s; pass MASTER_ADDR, MASTER_PORT and COLLS_SECRET_FILE, and the ranks do "

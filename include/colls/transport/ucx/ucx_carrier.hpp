@@ -76,8 +76,8 @@ class ucx_carrier final : public interprocess::socket_carrier {
     ~half_open_guard() { user.set_half_open(peer, false); }
   };
   static constexpr std::size_t max_address_bytes = 64 * 1024;
-  // After this time a rank leaves its greeting to UCX, which may have a reason not to send it at once
-  // other than that it connects.
+  // After this time a rank leaves its greeting to UCX, which may also refuse to send it at once for
+  // other reasons than that it connects.
   static constexpr time_point patience = 100 * milliseconds;
 
   inline task<> open_pipe(std::unique_ptr<stream> socket, int peer) override;

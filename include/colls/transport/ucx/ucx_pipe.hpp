@@ -109,7 +109,7 @@ class ucx_pipe final : public interprocess::pipe, engine::watcher {
   /// Tells the peer that the endpoint of this rank reaches it. If `may_queue` is false, and UCX
   /// cannot send at once because it is still connecting, does nothing.
   void greet(bool may_queue) {
-    if (has_greeted_) return;
+    if (has_greeted_ || worker_->is_forked()) return;
     message_header greeting;
     greeting.token = remote_token_;
     if (may_queue) {
@@ -307,6 +307,7 @@ class ucx_pipe final : public interprocess::pipe, engine::watcher {
     poll();
   }
   bool report_end() {
+    if (worker_->is_held()) return false;  // UCX may have messages that have not been taken
     if ((box_.has_next() && !is_staging_) || worker_->has_moved()) return false;
     const bool may_have_more = failure_ == UCS_OK && socket_error_ == 0 && !has_goodbye_;
     if (may_have_more && engine_.now() - end_seen_ < last_frames_limit) return false;

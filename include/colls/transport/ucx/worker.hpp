@@ -142,14 +142,16 @@ inline void check(ucs_status_t status, const char* call) {
                        version().c_str(), call, ucs_status_string(status));
 }
 
-/// Lets UCX connect by TCP without waiting. If it waits while the peer dies, it ends this process: see
-/// `worker::hold`.
+/// Lets UCX connect by TCP without waiting. If it waits while the peer dies, it ends this process:
+/// see `worker::hold`.
 inline void connect_without_waiting(ucp_config_t* config) {
+  if (std::getenv("UCX_TCP_CONN_NB") != nullptr) return;
   // Without TCP, UCX would warn that it does not know the setting.
   const char* const chosen = std::getenv("UCX_TLS");
   const std::string_view transports = chosen != nullptr ? chosen : "all";
-  if (transports.find("tcp") == transports.npos && transports.find("all") == transports.npos)
-    return;
+  const bool names_tcp = transports.find("tcp") != transports.npos;
+  const bool names_all = transports.find("all") != transports.npos;
+  if (transports.starts_with('^') ? names_tcp : !names_tcp && !names_all) return;
   unsigned major = 0;
   unsigned minor = 0;
   unsigned release = 0;
@@ -262,15 +264,14 @@ class worker final : engine::watcher {
   /// Returns whether the last call of `progress` made any.
   bool has_moved() const { return has_moved_; }
 
-  /// While one exists, the worker makes no progress, but for at most 5 ms. If a rank makes an
-  /// endpoint to a peer from which UCX has accepted a connection, and the peer dies meanwhile, UCX
-  /// ends the process of the rank. So a rank accepts none from when it sends its address to a peer
-  /// until it has made the endpoint to the peer.
+  /// Stops the progress of the worker while one exists, for at most 5 ms. UCX ends this process if
+  /// it makes an endpoint to a peer from which it has accepted a connection, and the peer dies
+  /// meanwhile. So a rank accepts none between sending its address to a peer and making the
+  /// endpoint to that peer.
   class hold {
    public:
     explicit hold(worker& of) : worker_(&of) {
-      ++of.holds_;
-      of.held_until_ = of.engine_.now() + max_hold;
+      if (of.holds_++ == 0) of.held_until_ = of.engine_.now() + max_hold;
     }
     hold(const hold&) = delete;
     hold& operator=(const hold&) = delete;
@@ -282,6 +283,9 @@ class worker final : engine::watcher {
    private:
     worker* worker_;
   };
+
+  /// Returns whether a `hold` stops the progress of the worker.
+  bool is_held() const { return holds_ > 0 && engine_.now() < held_until_; }
 
   // The first open pipe drives the worker for all.
 
@@ -331,8 +335,6 @@ class worker final : engine::watcher {
       4;  // rendezvous of an inbox that this rank takes while it drains
   static constexpr time_point max_drain = 200 * milliseconds;
   static constexpr time_point max_hold = 5 * milliseconds;
-
-  bool is_held() const { return holds_ > 0 && engine_.now() < held_until_; }
 
   bool leads(const void* pipe) const { return !pipes_.empty() && pipes_.front() == pipe; }
 
