@@ -1000,6 +1000,7 @@ const row table[] = {
      "TORCHELASTIC_USE_AGENT_STORE TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS "
      "JOB_COMPLETION_INDEX PMIX_RANK",
      nullptr, "tests/bootstrap/launcher_environment.cpp"},
+    {"PMI_FD", nullptr, "tests/cluster/launchers.cpp"},
     {"CUDA_VISIBLE_DEVICES", visible_devices},
     {"COLLS_LOCAL_WORLD_SIZE COLLS_NNODES config.local_size config.nodes", one_host},
     {"COLLS_LOCAL_RANK config.local_rank", local_rank},
