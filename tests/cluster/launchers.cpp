@@ -131,21 +131,20 @@ class slurm_cluster {
 class three_hosts {
  public:
   three_hosts() {
-    const std::string id = std::to_string(::getpid());
     std::string script =
         "set -e\nip link add " + bridge() + " type bridge\nip link set " + bridge() + " up\n";
     std::ofstream agent(this->agent());
     agent << "#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do shift; done\nhost=$1\nshift\n";
     for (int i = 1; i <= 3; ++i) {
       const std::string n = std::to_string(i);
-      const std::string cable = "v" + id + n;
-      script += "ip netns add " + name(i) + "\nip link add " + cable +
-                " type veth peer name eth0 netns " + name(i) + "\nip link set " + cable +
+      script += "ip netns add " + name(i) + "\nip link add " + cable(i) +
+                " type veth peer name eth0 netns " + name(i) + "\nip link set " + cable(i) +
                 " master " + bridge() + " up\nip -n " + name(i) + " addr add 10.78.0." + n +
                 "/24 dev eth0\nip -n " + name(i) + " link set eth0 up\nip -n " + name(i) +
                 " link set lo up\n";
-      agent << "[ $host = 10.78.0." << n << " ] && exec ip netns exec " << name(i)
-            << " sh -c \"$*\"\n";
+      fs::create_directories(folder_of(i));
+      agent << "[ $host = 10.78.0." << n << " ] && " << enter(i) << "\"hostname host" << n
+            << "; $*\"\n";
     }
     agent.close();
     fs::permissions(this->agent(), fs::perms(0700));
@@ -156,7 +155,8 @@ class three_hosts {
   three_hosts(const three_hosts&) = delete;
   three_hosts& operator=(const three_hosts&) = delete;
   ~three_hosts() {
-    for (int i = 1; i <= 3; ++i) shell("ip netns del " + name(i));
+    // A namespace, and with it its end of a cable, exists until its last process has ended.
+    for (int i = 1; i <= 3; ++i) shell("ip link del " + cable(i) + "\nip netns del " + name(i));
     shell("ip link del " + bridge());
   }
 
@@ -165,16 +165,25 @@ class three_hosts {
   outcome run(const std::string& script, int seconds = 60) const {
     const std::string file = home_.path / "script";
     std::ofstream(file) << script;
-    return shell("export program run\nip netns exec " + name(1) + " sh " + file, seconds);
+    return shell("export program run\n" + enter(1) + "'hostname host1; exec sh " + file + "'",
+                 seconds);
   }
   fs::path home() const { return home_.path; }
 
  private:
-  static std::string name(int host) {
-    return "colls-" + std::to_string(::getpid()) + "-" + std::to_string(host);
+  // Daemons of one host name and one folder for temporary files would share files.
+  fs::path folder_of(int host) const { return home_.path / std::to_string(host); }
+  std::string enter(int host) const {
+    return "exec env TMPDIR=" + folder_of(host).string() + " ip netns exec " + name(host) +
+           " unshare --uts sh -c ";
   }
-  static std::string bridge() { return "b" + std::to_string(::getpid()); }
+  std::string name(int host) const { return "colls-" + id_ + "-" + std::to_string(host); }
+  std::string cable(int host) const { return "v" + id_ + std::to_string(host); }
+  std::string bridge() const { return "b" + id_; }
 
+  // Interfaces have names of at most 15 characters.
+  static inline int made_ = 0;
+  std::string id_ = std::to_string(::getpid()) + '-' + std::to_string(++made_) + '-';
   folder home_;
 };
 
