@@ -11,6 +11,8 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "../support/stepped.hpp"
 
@@ -506,6 +508,30 @@ TEST_CASE("a dead rank revokes the communicators that contain it") {
   CHECK(here.all.failed());
   CHECK(here.all.reason().culprit == 3);
   CHECK_FALSE(without.failed());
+}
+
+TEST_CASE("a peer that connects is told which communicators have failed, and why the world had") {
+  using report = std::vector<std::pair<std::uint32_t, int>>;  // ids and culprits
+  for (const bool has_failed : {true, false}) {
+    CAPTURE(has_failed);
+    one_rank here;
+    communicator_state world(0, 0, 4, nullptr);
+    here.matching.add(world);
+    failure why(errc::peer_failed);
+    why.culprit = 3;
+    if (has_failed) here.matching.peer_died(3, why);
+    const auto told = [&] {
+      report found;
+      here.matching.for_each_failed(1, [&](std::uint32_t id, const failure& reason) {
+        found.push_back({id, reason.culprit});
+      });
+      return found;
+    };
+    const report expected = has_failed ? report{{7, 3}, {0, 3}} : report{};
+    CHECK(told() == expected);
+    here.matching.remove(world);
+    CHECK(told() == expected);
+  }
 }
 
 TEST_CASE("a rank that is taken for dead blames the rank that does so") {

@@ -168,14 +168,18 @@ class tag_matcher final : public match_queues, recovery_owner {
   /// complete the operation.
   std::error_code peer_left(int peer, const operation_record& record);
 
-  /// Calls `visitor(communicator, reason)` for each failed communicator that contains `peer`. When a
-  /// connection to `peer` has opened, a transport uses this function to tell `peer` which
-  /// communicators have failed, and why.
+  /// Calls `visitor(id, reason)` for each failed communicator that contains `peer`, and for the
+  /// world if it had failed when this rank left it. When a connection to `peer` has opened, a
+  /// transport uses this function to tell `peer` which communicators have failed, and why.
   template <class Visitor>
   void for_each_failed(int peer, Visitor visitor) const {
     for (const communicator_state* communicator : communicators_.all()) {
       if (!communicator->failed() || communicator->rank_of(peer) < 0) continue;
-      visitor(*communicator, reason_for(peer, communicator->reason(), communicator->id()));
+      visitor(communicator->id(), reason_for(peer, communicator->reason(), communicator->id()));
+    }
+    const communicator_table::departed* const world = communicators_.find_departed(0);
+    if (world != nullptr && world->reason != nullptr) {
+      visitor(std::uint32_t{0}, reason_for(peer, *world->reason, 0));
     }
   }
 

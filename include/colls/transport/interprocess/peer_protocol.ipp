@@ -105,8 +105,8 @@ COLLS_ONCE void peer_protocol::receive_revoke(connection& conn, const header& fr
 
 COLLS_ONCE void peer_protocol::opened(connection& conn) {
   owner_.opened(conn);
-  const auto tell = [&](const communicator_state& communicator, const failure& reason) {
-    send_revoke(conn, communicator.id(), reason);
+  const auto tell = [&](std::uint32_t communicator, const failure& reason) {
+    send_revoke(conn, communicator, reason);
   };
   matcher_.for_each_failed(conn.peer(), tell);
   matcher_.peer_connected(conn.peer(), scheduler_.now());
