@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <colls/bootstrap/file_store.hpp>
 
+#include "../support/folder.hpp"
 #include "../support/joining.hpp"
 
 #include <poll.h>
@@ -24,18 +25,8 @@ using colls::detail::file_store_header;
 
 namespace {
 
-struct folder {
-  folder() {
-    char name[] = "/tmp/colls-test-store-XXXXXX";
-    REQUIRE(::mkdtemp(name) != nullptr);
-    path = name;
-  }
-  ~folder() {
-    ::unlink((path + "/store").c_str());
-    ::rmdir(path.c_str());
-  }
+struct store_folder : folder {
   std::string file() const { return path + "/store"; }
-  std::string path;
 };
 
 const file_store::options two_ranks{2, 7, false};
@@ -160,7 +151,7 @@ extern "C" ssize_t pread(int file, void* into, std::size_t size, off_t from) {
 
 TEST_CASE("a store that cannot be read is not written to") {
   bench at;
-  const folder in;
+  const store_folder in;
   const auto a = file_store::create(at.on, in.file(), two_ranks);
   at.run(a->set("a", "1"));
   const auto before = std::filesystem::file_size(in.file());
@@ -178,7 +169,7 @@ TEST_CASE("a secret is written to no file that another user may have open") {
   for (const tampering each : {tampering::created_before, tampering::opened_to_all}) {
     CAPTURE(static_cast<int>(each));
     bench at;
-    const folder in;
+    const store_folder in;
     tampering_mode = each;
     const auto failed = create_error(at, in.file());
     tampering_mode = tampering::none;
@@ -195,7 +186,7 @@ TEST_CASE("a secret is written to no file that another user may have open") {
 
 TEST_CASE("a store is created under a name that no other process can foresee") {
   bench at;
-  const folder in;
+  const store_folder in;
   const colls::detail::descriptor watch(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
   REQUIRE(::inotify_add_watch(watch.get(), in.path.c_str(), IN_CREATE) >= 0);
   const auto made = [&] {
@@ -213,7 +204,7 @@ TEST_CASE("a store is created under a name that no other process can foresee") {
 
 TEST_CASE("a file store returns what both sides set, added and compared") {
   bench at;
-  const folder in;
+  const store_folder in;
   const auto a = file_store::create(at.on, in.file(), two_ranks);
   const auto b = at.run(file_store::open(at.on, in.file(), two_ranks, at.in(seconds)));
   at.run(a->set("a", "1"));
@@ -250,7 +241,7 @@ TEST_CASE("a file store returns what both sides set, added and compared") {
 
 TEST_CASE("both sides have the same secret, and only the user can read it") {
   bench at;
-  const folder in;
+  const store_folder in;
   const auto a = file_store::create(at.on, in.file(), two_ranks);
   const auto b = at.run(file_store::open(at.on, in.file(), two_ranks, at.in(seconds)));
   CHECK(a->shared_secret(false).text().size() == 64);
@@ -267,7 +258,7 @@ TEST_CASE("both sides have the same secret, and only the user can read it") {
 
 TEST_CASE("the other ranks may come first, and the file is removed with its creator's store") {
   bench at;
-  const folder in;
+  const store_folder in;
   const auto make_later = [](engine& on, std::string path,
                              std::shared_ptr<file_store>* into) -> task<> {
     co_await on.sleep_until(on.now() + 60 * milliseconds);
@@ -291,7 +282,7 @@ TEST_CASE("the other ranks may come first, and the file is removed with its crea
 
 TEST_CASE("an empty file is a reserved name, not a store") {
   bench at;
-  const folder in;
+  const store_folder in;
   std::ofstream(in.file()).close();
   const auto late = open_error(at, in.file());
   REQUIRE(late);
@@ -301,7 +292,7 @@ TEST_CASE("an empty file is a reserved name, not a store") {
 
 TEST_CASE("a file that an earlier job left is stale_store at once, for every rank") {
   bench at;
-  const folder in;
+  const store_folder in;
   write_stale_file(in.file(), header_of_dead_process());
   const time_point began = at.on.now();
   const auto maker = create_error(at, in.file());
@@ -316,7 +307,7 @@ TEST_CASE("a file that an earlier job left is stale_store at once, for every ran
 
 TEST_CASE("a launcher's own file is replaced if its job is dead, and waited for meanwhile") {
   bench at;
-  const folder in;
+  const store_folder in;
   write_stale_file(in.file(), header_of_dead_process());
   const auto late = open_error(at, in.file(), two_ranks_own);
   REQUIRE(late);
@@ -327,7 +318,7 @@ TEST_CASE("a launcher's own file is replaced if its job is dead, and waited for 
 
 TEST_CASE("a file whose creator is alive is rank_taken") {
   bench at;
-  const folder in;
+  const store_folder in;
   const auto made = file_store::create(at.on, in.file(), two_ranks);
   for (const auto& opts : {two_ranks, two_ranks_own}) {
     const auto failed = create_error(at, in.file(), opts);
@@ -340,7 +331,7 @@ TEST_CASE("a file whose creator is alive is rank_taken") {
 
 TEST_CASE("a path that is no regular file of this user is refused at once, on every rank") {
   bench at;
-  const folder in;
+  const store_folder in;
   const auto refused = [&](const std::string& what) {
     CAPTURE(what);
     for (const auto& opts : {two_ranks, two_ranks_own}) {
@@ -396,7 +387,7 @@ TEST_CASE("if two processes create one store at a time, one is refused and the o
     for (int calls = 0; interfered; ++calls) {
       CAPTURE(calls);
       bench at;
-      const folder in;
+      const store_folder in;
       if (reserved) std::ofstream(in.file()).close();
       if (!reserved) write_stale_file(in.file(), header_of_dead_process());
       std::shared_ptr<file_store> first;
@@ -433,7 +424,7 @@ TEST_CASE("if two processes create one store at a time, one is refused and the o
 
 TEST_CASE("a store does not remove a file that another store has created since") {
   bench at;
-  const folder in;
+  const store_folder in;
   auto first = file_store::create(at.on, in.file(), two_ranks);
   std::filesystem::remove(in.file());
   const auto second = file_store::create(at.on, in.file(), two_ranks);
@@ -444,7 +435,7 @@ TEST_CASE("a store does not remove a file that another store has created since")
 
 TEST_CASE("a file that is no store, or of another job or size, or in no directory, is refused") {
   bench at;
-  const folder in;
+  const store_folder in;
   std::ofstream(in.file()) << std::string(1000, 'x');
   CHECK(create_error(at, in.file())->code == errc::stale_store);
   CHECK(open_error(at, in.file())->code == errc::stale_store);
@@ -470,7 +461,7 @@ TEST_CASE("a file that is no store, or of another job or size, or in no director
 
 TEST_CASE("an incomplete record of a dead writer is overwritten") {
   bench at;
-  const folder in;
+  const store_folder in;
   const auto a = file_store::create(at.on, in.file(), two_ranks);
   const auto b = at.run(file_store::open(at.on, in.file(), two_ranks, at.in(seconds)));
   at.run(a->set("a", "1"));
@@ -491,7 +482,7 @@ TEST_CASE("an incomplete record of a dead writer is overwritten") {
 }
 
 TEST_CASE("sums of several processes are exact") {
-  const folder in;
+  const store_folder in;
   bench at;
   const auto made = file_store::create(at.on, in.file(), two_ranks);
   const pid_t owner = ::getpid();
@@ -529,7 +520,7 @@ TEST_CASE("sums of several processes are exact") {
 }
 
 TEST_CASE("the file stays when a forked child destroys its copy of the store") {
-  const folder in;
+  const store_folder in;
   bench at;
   auto made = file_store::create(at.on, in.file(), two_ranks);
   const pid_t child = ::fork();
@@ -546,7 +537,7 @@ TEST_CASE("the file stays when a forked child destroys its copy of the store") {
 
 TEST_CASE("a job's own directory belongs to its user alone") {
   bench at;
-  const folder in;
+  const store_folder in;
   const std::string path = in.path + "/own/store";
   colls::detail::make_own_directory(path);
   colls::detail::make_own_directory(path);

@@ -139,6 +139,17 @@ void check_operations(bench& at, store& here, store& there) {
 
 }  // namespace
 
+TEST_CASE("a server has work until it has read what a rank has sent") {
+  served at;
+  const auto link = at.raw(2);
+  CHECK_FALSE(at.server->has_work());
+  const char first = 0;
+  REQUIRE(::send(link->descriptor(), &first, 1, MSG_NOSIGNAL) == 1);
+  CHECK(at.server->has_work());
+  at.turn(20 * milliseconds);
+  CHECK_FALSE(at.server->has_work());
+}
+
 TEST_CASE("a store returns what both clients set, added and compared") {
   served at;
   const auto a = at.client(0);

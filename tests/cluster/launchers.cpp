@@ -7,6 +7,7 @@
 #include <colls/interprocess.hpp>
 #include <colls/run.hpp>
 
+#include "../support/folder.hpp"
 #include "../support/shell.hpp"
 
 #include <doctest/doctest.h>
@@ -18,6 +19,8 @@
 #include <sstream>
 #include <string>
 
+using namespace scripts;
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -26,7 +29,7 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-std::string text_of(const fs::path& file) {
+std::string text_of(const std::string& file) {
   std::ostringstream text;
   text << std::ifstream(file).rdbuf();
   return text.str();
@@ -46,20 +49,6 @@ bool can_start(const strings& commands) {
   }
   return true;
 }
-
-/// A folder for the time of a test.
-struct folder {
-  folder() {
-    std::string name = fs::temp_directory_path() / "colls-cluster-XXXXXX";
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path = name;
-  }
-  folder(const folder&) = delete;
-  folder& operator=(const folder&) = delete;
-  ~folder() { fs::remove_all(path); }
-
-  fs::path path;
-};
 
 /// A Slurm controller, two nodes that are this machine, and a munge daemon of their own.
 class slurm_cluster {
@@ -101,27 +90,27 @@ class slurm_cluster {
         "exec slurmd -N $each -c\"; done\n"
         "for try in 1 2 3 4 5 6 7 8 9 10; do timeout 5 srun -N2 true && exit 0; sleep 0.5; done\n"
         "cat *.log munge/log\nexit 1");
+    if (started.status != 0) stop();
     INFO(started.text);
     REQUIRE(started.status == 0);
   }
   slurm_cluster(const slurm_cluster&) = delete;
   slurm_cluster& operator=(const slurm_cluster&) = delete;
-  ~slurm_cluster() {
-    shell("cd " + home_.path.string() +
-          "\npids=$(cat *.pid munge/pid)\nkill -9 $pids\n"
-          "for try in $(seq 100); do kill -0 $pids || break; sleep 0.05; done");
-  }
+  ~slurm_cluster() { stop(); }
 
   /// Runs a script in which commands find this cluster.
   outcome run(const std::string& script, int seconds = 60) const {
-    return shell(environment() + "cd " + home_.path.string() + "\n" + script, seconds);
+    return shell(environment() + "cd " + home_.path + "\n" + script, seconds);
   }
-  fs::path home() const { return home_.path; }
+  const folder& home() const { return home_; }
 
  private:
-  std::string environment() const {
-    return "export SLURM_CONF=" + home_.path.string() + "/slurm.conf\n";
+  void stop() const {
+    shell("cd " + home_.path +
+          "\npids=$(cat *.pid munge/pid)\nkill -9 $pids\n"
+          "for try in $(seq 100); do kill -0 $pids || break; sleep 0.05; done");
   }
+  std::string environment() const { return "export SLURM_CONF=" + home_.path + "/slurm.conf\n"; }
 
   folder home_;
 };
@@ -160,21 +149,20 @@ class three_hosts {
     shell("ip link del " + bridge());
   }
 
-  std::string agent() const { return home_.path / "agent"; }
+  std::string agent() const { return home_ / "agent"; }
   /// Runs a script on the first host.
   outcome run(const std::string& script, int seconds = 60) const {
-    const std::string file = home_.path / "script";
+    const std::string file = home_ / "script";
     std::ofstream(file) << script;
     return shell("export program run\n" + enter(1) + "'hostname host1; exec sh " + file + "'",
                  seconds);
   }
-  fs::path home() const { return home_.path; }
 
  private:
   // Daemons of one host name and one folder for temporary files would share files.
-  fs::path folder_of(int host) const { return home_.path / std::to_string(host); }
+  std::string folder_of(int host) const { return home_ / std::to_string(host); }
   std::string enter(int host) const {
-    return "exec env TMPDIR=" + folder_of(host).string() + " ip netns exec " + name(host) +
+    return "exec env TMPDIR=" + folder_of(host) + " ip netns exec " + name(host) +
            " unshare --uts sh -c ";
   }
   std::string name(int host) const { return "colls-" + id_ + "-" + std::to_string(host); }

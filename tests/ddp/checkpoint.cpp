@@ -4,6 +4,8 @@
 
 #include <colls/inproc.hpp>
 
+#include "../support/folder.hpp"
+
 #include <doctest/doctest.h>
 
 #include <signal.h>
@@ -20,17 +22,11 @@ namespace files = std::filesystem;
 using colls::errc;
 using colls::ddp::atomic_file;
 
-// A temporary folder, which is removed at the end.
-struct folder {
-  std::string path = (files::temp_directory_path() / "colls-checkpoint-XXXXXX").string();
-  folder() { REQUIRE(::mkdtemp(path.data()) != nullptr); }
-  ~folder() { files::remove_all(path); }
-  std::string operator/(const char* name) const { return path + "/" + name; }
-  std::size_t files_in() const {
-    return static_cast<std::size_t>(
-        std::distance(files::directory_iterator(path), files::directory_iterator()));
-  }
-};
+/// The number of files in a folder.
+std::size_t files_in(const folder& place) {
+  return static_cast<std::size_t>(
+      std::distance(files::directory_iterator(place.path), files::directory_iterator()));
+}
 
 std::string content(const std::string& path) {
   const std::vector<char> bytes = colls::ddp::read_whole_file(path);
@@ -94,7 +90,7 @@ TEST_CASE("a file is replaced atomically, and nothing else is left") {
   CHECK(content(here / "f") == new_text);
   put(here / "f", "");
   CHECK(content(here / "f").empty());
-  CHECK(here.files_in() == 1);
+  CHECK(files_in(here) == 1);
 }
 
 TEST_CASE("a file name without a folder is in the current folder") {
@@ -114,7 +110,7 @@ TEST_CASE("without a commit the old file stays") {
     file.write("half", 4);
   }
   CHECK(content(here / "f") == old_text);
-  CHECK(here.files_in() == 1);
+  CHECK(files_in(here) == 1);
 }
 
 TEST_CASE(
@@ -138,10 +134,10 @@ TEST_CASE(
     CHECK(WTERMSIG(ended(child)) == SIGKILL);
     CHECK(content(here / "f") == old_text);
   }
-  CHECK(here.files_in() == 2);  // what the killed process left
+  CHECK(files_in(here) == 2);  // what the killed process left
   put(here / "f", "new");
   CHECK(content(here / "f") == "new");
-  CHECK(here.files_in() == 1);
+  CHECK(files_in(here) == 1);
 }
 
 TEST_CASE("a partial file that another user may have made is not written") {
@@ -156,7 +152,7 @@ TEST_CASE("a partial file that another user may have made is not written") {
     REQUIRE(::write(foreign, "bad", 3) == 3);
     ::close(foreign);
     CHECK(content(here / "f") == "new");
-    CHECK(here.files_in() == 1);
+    CHECK(files_in(here) == 1);
   }
   SUBCASE("a second name of another file") {
     put(here / "other", "other");
@@ -211,7 +207,7 @@ TEST_CASE("a full disk gives one error that names the file, and the old file is 
   });
   CHECK(ended(child) == 0);
   CHECK(content(here / "f") == old_text);
-  CHECK(here.files_in() == 1);
+  CHECK(files_in(here) == 1);
 }
 
 TEST_CASE("of two writers of one file the second gets an error") {
@@ -234,7 +230,7 @@ TEST_CASE("invalid paths are errors that name the path") {
   CHECK(contains(error_of([&] { put(here / "d", "x"); }), here / "d: Is a directory"));
   CHECK(contains(error_of([&] { content(here / "d"); }), here / "d: Is a directory"));
   CHECK(contains(error_of([&] { content(here / "f"); }), here / "f: No such file or directory"));
-  CHECK(here.files_in() == 1);
+  CHECK(files_in(here) == 1);
 }
 
 TEST_CASE("rank 0 writes, all ranks read") {
@@ -284,5 +280,5 @@ TEST_CASE("an error of rank 0 is thrown on every rank, and the communicator stay
   colls::inproc::run(3, rank_main);
   CHECK(errors == 6);
   CHECK(content(path) == old_text);
-  CHECK(here.files_in() == 1);
+  CHECK(files_in(here) == 1);
 }

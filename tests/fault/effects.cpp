@@ -8,6 +8,7 @@
 #include "launcher.hpp"
 #include "processes.hpp"
 
+#include "../support/folder.hpp"
 #include "../support/reads.hpp"
 
 #include <colls/bootstrap/known_variables.hpp>
@@ -128,18 +129,6 @@ void check_meets(const std::vector<rank_settings>& ranks) {
     CAPTURE(all.log(r));
   }
 }
-
-/// A folder that is removed at the end.
-struct folder {
-  std::string path;
-  folder() {
-    char name[] = "/tmp/colls-effects-XXXXXX";
-    REQUIRE(::mkdtemp(name) != nullptr);
-    path = name;
-  }
-  folder(const folder&) = delete;
-  ~folder() { std::filesystem::remove_all(path); }
-};
 
 std::string text_of(const std::string& path) {
   std::ifstream file(path);

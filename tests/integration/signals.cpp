@@ -13,21 +13,11 @@
 #include <filesystem>
 #include <fstream>
 
+#include "../support/folder.hpp"
 #include "../support/interrupted.hpp"
 #include "../support/joining.hpp"
 
 using namespace joining;
-
-namespace {
-
-/// A temporary folder, removed at the end.
-struct folder {
-  std::string path = "/tmp/colls-test-descriptor-XXXXXX";
-  folder() { REQUIRE(::mkdtemp(path.data()) != nullptr); }
-  ~folder() { std::filesystem::remove_all(path); }
-};
-
-}  // namespace
 
 TEST_CASE("a connect that a signal interrupts continues") {
   bench at;

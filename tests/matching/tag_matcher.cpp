@@ -695,6 +695,7 @@ rank_state awaited(int rank, std::uint64_t entered, bool by_reporter, int other 
 }
 
 TEST_CASE("a rank that others wait for is late until it says where it is, or falls silent there") {
+  communicator_state other{9, 0, 4, nullptr};
   one_rank here;
   here.transport.connected = {1, 2, 3};
   here.all.inactivity = 2 * seconds;
@@ -773,6 +774,26 @@ TEST_CASE("a rank that others wait for is late until it says where it is, or fal
     sentence =
         "rank 1 has not entered #1 all_reduce; it is at #41 barrier on communicator 9; "
         "nothing moved for 2 s";
+    culprit = 1;
+  }
+  SUBCASE("one waited in another communicator's call until that communicator failed") {
+    here.matching.add(other);
+    state_report state = report_of(0, 0);
+    state.self.operation = collective::barrier;
+    state.self.sequence = 41;
+    state.self.communicator = 9;
+    for (const int peer : {2, 3}) report(peer, report_of(1, 1), 110);
+    report(1, state, 110);
+    SUBCASE("and this rank knows that") {
+      here.matching.revoke(other, failure(errc::timeout, "first"));
+      sentence =
+          "rank 1 has not entered #1 all_reduce; it is at #41 barrier on communicator 9, which has "
+          "failed; nothing moved for 2 s";
+    }
+    SUBCASE("but this rank does not know that") {
+      sentence = "rank 1 has not entered #1 all_reduce; it has made no call; nothing moved for 2 s";
+    }
+    answers = {{1, report_of(0, 0)}, {2, report_of(1, 1)}, {3, report_of(1, 1)}};
     culprit = 1;
   }
   SUBCASE("all have entered, and one that is waited for falls silent") {

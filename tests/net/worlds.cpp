@@ -30,6 +30,8 @@
 #include <string>
 #include <vector>
 
+using namespace scripts;
+
 namespace {
 
 /// The shared memory of colls that this process has mapped, by inode numbers, which are the same in

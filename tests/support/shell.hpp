@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace scripts {
 
 using strings = std::vector<std::string>;
 
@@ -28,7 +28,7 @@ struct outcome {
 
 /// Runs a script in an environment without variables of a launcher. In it `program`, `run` and
 /// `self` are the paths of every_collective, colls-run and this program.
-outcome shell(const std::string& script, int seconds = 60) {
+inline outcome shell(const std::string& script, int seconds = 60) {
   const std::string here = std::filesystem::current_path();
   std::string file = std::filesystem::temp_directory_path() / "colls-worlds-XXXXXX";
   const int made = ::mkstemp(file.data());
@@ -55,7 +55,7 @@ outcome shell(const std::string& script, int seconds = 60) {
 }
 
 /// The names in lines `NAME ok`, whatever a launcher writes before them.
-strings names_in(const std::string& text) {
+inline strings names_in(const std::string& text) {
   strings names;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
@@ -67,23 +67,23 @@ strings names_in(const std::string& text) {
 }
 
 /// The names of all checks, as a world of one process without a launcher prints them.
-const strings& all_names() {
+inline const strings& all_names() {
   static const strings names = names_in(shell("$program").text);
   return names;
 }
 
-int count(const std::string& text, const std::string& part) {
+inline int count(const std::string& text, const std::string& part) {
   int found = 0;
   for (auto at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++found;
   return found;
 }
 
-void check_all(const outcome& ran) {
+inline void check_all(const outcome& ran) {
   CAPTURE(ran.text);
   CHECK(ran.status == 0);
   CHECK(names_in(ran.text) == all_names());
 }
 
-bool has(const std::string& command) { return shell("command -v " + command).status == 0; }
+inline bool has(const std::string& command) { return shell("command -v " + command).status == 0; }
 
-}  // namespace
+}  // namespace scripts

@@ -4,6 +4,7 @@
 
 #include <colls/torch.hpp>
 
+#include "../support/folder.hpp"
 #include "../support/tcp_threads.hpp"
 
 #include <doctest/doctest.h>
@@ -32,13 +33,6 @@ struct net_impl : torch::nn::Module {
   }
 };
 using net = torch::nn::ModuleHolder<net_impl>;
-
-struct folder {
-  std::string path = (files::temp_directory_path() / "colls-torch-XXXXXX").string();
-  folder() { REQUIRE(::mkdtemp(path.data()) != nullptr); }
-  ~folder() { files::remove_all(path); }
-  std::string operator/(const char* name) const { return path + "/" + name; }
-};
 
 struct points {
   torch::Tensor values = torch::randn({40, 4});

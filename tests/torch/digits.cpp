@@ -3,6 +3,7 @@
 // Tests what train_mnist reads, draws and prints. This file needs no libtorch.
 #include "../../examples/train_mnist/dataset.hpp"
 #include "../../examples/train_mnist/layer_table.hpp"
+#include "../support/folder.hpp"
 
 #include <doctest/doctest.h>
 
@@ -14,13 +15,6 @@ namespace {
 
 namespace files = std::filesystem;
 using bytes = std::vector<std::uint8_t>;
-
-struct folder {
-  std::string path = (files::temp_directory_path() / "colls-digits-XXXXXX").string();
-  folder() { REQUIRE(::mkdtemp(path.data()) != nullptr); }
-  ~folder() { files::remove_all(path); }
-  std::string operator/(const std::string& name) const { return path + "/" + name; }
-};
 
 void put(const std::string& path, const bytes& all) {
   std::ofstream(path, std::ios::binary)

@@ -194,20 +194,15 @@ class world_bootstrap {
   task<world_info> run() {
     address_ = parse_address(cfg().address);
     const hello local = info_.make_hello(connection_purpose::store);
-    port_list ports = cfg().ports;
+    port_list ports;
+    if (address_.kind == store_address::kind::tcp) ports = cfg().ports;
     if (address_.kind == store_address::kind::file) {
       file_bootstrap result =
           co_await bootstrap_by_file(engine_, cfg(), address_.path, local, deadline_);
-      address_ = std::move(result.address);
-      info_.key = std::move(result.key);
-      info_.server = std::move(result.server);
       file_ = std::move(result.file);
+      set_location(std::move(result));
     } else if (address_.kind == store_address::kind::pmi) {
-      pmi_bootstrap result = co_await bootstrap_by_pmi(engine_, cfg(), address_, local, deadline_);
-      address_ = std::move(result.address);
-      ports = {address_.port};
-      info_.key = std::move(result.key);
-      info_.server = std::move(result.server);
+      set_location(co_await bootstrap_by_pmi(engine_, cfg(), address_, local, deadline_));
     } else if (!cfg().served) {
       // If the launcher says that all ranks run on one machine, every rank can reach rank 0 at the
       // loopback address, whatever the host name resolves to.
@@ -266,6 +261,12 @@ class world_bootstrap {
   static constexpr time_point max_wait = never / 2;
 
   const config& cfg() const { return info_.cfg; }
+
+  void set_location(store_location&& place) {
+    address_ = std::move(place.address);
+    info_.key = std::move(place.key);
+    info_.server = std::move(place.server);
+  }
 
   task<failure> describe_missing_ranks(std::vector<std::string> keys) {
     std::string present;

@@ -11,12 +11,9 @@
 
 namespace colls::detail {
 
-/// The result of the bootstrap through a file: the address of the store, and the secret of the job.
-struct file_bootstrap {
-  store_address address;
-  secret key;
-  std::shared_ptr<store_server> server;  // on rank 0, else null
-  std::shared_ptr<file_store> file;      // on rank 0, else null; needed until all ranks have joined
+/// The result of the bootstrap through a file.
+struct file_bootstrap : store_location {
+  std::shared_ptr<file_store> file;  // on rank 0, else null; needed until all ranks have joined
 };
 
 /// Waits until every rank has written the id of its node into the file. A node is a group of ranks
@@ -82,11 +79,7 @@ inline task<file_bootstrap> bootstrap_by_file(engine& driver, const config& cfg,
       const bool is_single_host = co_await are_all_ranks_local(driver, cfg, *file, deadline);
       if (!is_single_host) address = reachable_address(cfg);
     }
-    result.server = std::make_shared<store_server>(driver, local, result.key);
-    if (const std::error_code ec = result.server->listen({address, 0})) {
-      raise(listen_error(ec), "rank 0 cannot listen at %s: %s", address.to_string().c_str(),
-            ec.message().c_str());
-    }
+    result.server = start_store(driver, local, result.key, address);
     store_text = "tcp://" + text_of(result.server->local());
     co_await file->set("colls/store", store_text, deadline);
   } else {

@@ -16,38 +16,18 @@
 
 namespace colls::detail {
 
-/// The result of the bootstrap through a process manager: the address of the store, and the secret
-/// of the job.
-struct pmi_bootstrap {
-  store_address address;
-  secret key;
-  std::shared_ptr<store_server> server;  // on rank 0, else null
-};
-
-/// Starts the store of rank 0, at an address that other hosts can reach.
-inline std::shared_ptr<store_server> start_reachable_store(engine& driver, const config& cfg,
-                                                           const hello& local, const secret& key) {
-  const boost::asio::ip::address address = reachable_address(cfg);
-  auto server = std::make_shared<store_server>(driver, local, key);
-  if (const std::error_code ec = server->listen({address, 0})) {
-    raise(listen_error(ec), "rank 0 cannot listen at %s: %s", address.to_string().c_str(),
-          ec.message().c_str());
-  }
-  return server;
-}
-
-/// Returns the address of the store and the secret of the job. Rank 0 starts the store. If `cfg`
-/// has no secret, rank 0 draws one. All that can read the key-value space can read it. `place` is
-/// where the process manager is. All ranks of the job must join the same worlds in the same order.
-/// The arguments must outlive the task.
-inline task<pmi_bootstrap> bootstrap_by_pmi(engine& driver, const config& cfg, store_address place,
-                                            const hello& local, time_point deadline) {
+/// Returns where the store of the job is. Rank 0 starts it. If `cfg` has no secret, rank 0 draws
+/// one, which every process that can read the key-value space can read. `place` is where the
+/// process manager is. All ranks of the job must join the same worlds in the same order. The
+/// arguments must outlive the task.
+inline task<store_location> bootstrap_by_pmi(engine& driver, const config& cfg, store_address place,
+                                             const hello& local, time_point deadline) {
   auto opening = place.descriptor >= 0
                      ? pmi_client::open(driver, place.descriptor, cfg.rank, deadline)
                      : pmix_client::open(driver, cfg.rank, deadline);
   const auto space = co_await opening;
   const std::string key = "colls-" + std::to_string(space->number());
-  pmi_bootstrap result;
+  store_location result;
   result.key = secret(cfg.secret, cfg.insecure);
   const bool draws = result.key.empty() && !cfg.insecure;
   if (cfg.rank == 0) {
@@ -56,7 +36,7 @@ inline task<pmi_bootstrap> bootstrap_by_pmi(engine& driver, const config& cfg, s
     std::string value = "none";
     try {
       if (draws) result.key = secret::drawn(draw_secret());
-      result.server = start_reachable_store(driver, cfg, local, result.key);
+      result.server = start_store(driver, local, result.key, reachable_address(cfg));
       // A secret that the user has given is not passed on.
       value = text_of(result.server->local()) + '/' +
               (draws          ? result.key.text()

@@ -8,8 +8,6 @@
 #include <colls/bootstrap/key_value_space.hpp>
 #include <colls/driver/socket.hpp>
 
-#include <sys/types.h>
-
 #include <memory>
 #include <string>
 #include <string_view>
@@ -24,48 +22,40 @@ namespace colls::detail {
 /// The first client of a process initialises the connection. The process finalises it when it
 /// exits, because mpiexec ends the job if a process exits without that. (Until then mpiexec lets
 /// MPI initialise the connection, too. With srun and PMI-2, only one library of a process can use
-/// it.) Only one client of a connection exists at a time.
+/// it.)
 class pmi_client final : public key_value_space {
  public:
-  /// Opens a connection by a copy of the descriptor `fd`, when no other client uses it. Asks for
+  /// Opens a connection by a copy of the descriptor `fd`, when no other join uses it. Asks for
   /// PMI-1 and, if that is refused, for PMI-2. `rank` is the rank of this process.
   static task<std::unique_ptr<key_value_space>> open(engine& driver, int fd, int rank,
                                                      time_point deadline);
 
-  int number() const override { return shared_->clients; }
+  int number() const override { return lock_->number(); }
   task<> put(std::string key, std::string value) override;
   task<> fence() override;
   task<std::string> get(std::string key) override;
 
  private:
   // What the clients of a connection have in common. It exists until the process exits.
-  struct connection {
+  struct connection : manager_connection {
     connection() = default;
     connection(const connection&) = delete;
     connection& operator=(const connection&) = delete;
     ~connection();
 
     int fd = -1;
-    ino_t number = 0;  // of the socket
-    bool is_used = false;
-    bool is_pending = false;  // the answer to a command has not come
-    int clients = 0;
+    ino_t inode = 0;    // of the socket
     int version = 0;    // of PMI, or 0 before the connection is initialised
     std::string space;  // the name of the key-value space (PMI-1)
-    pid_t process = 0;  // which uses it
   };
 
-  struct release {
-    void operator()(connection* used) const;
-  };
-  using use = std::unique_ptr<connection, release>;
+  pmi_client(engine& driver, descriptor socket, connection& shared,
+             std::unique_ptr<manager_lock> lock, time_point deadline);
 
-  pmi_client(engine& driver, descriptor socket, int fd, use shared, time_point deadline);
-
-  // Returns the connection if no client uses it, else null.
-  static use try_use(int fd);
+  // Returns the connection by the descriptor `fd`.
+  static connection& find(int fd);
   task<> initialise(int rank);
-  bool is_second() const { return shared_->version == 2; }
+  bool is_second() const { return shared_.version == 2; }
   bool is_fence() const { return command_ == "barrier_in" || command_ == "kvs-fence"; }
   // Sends a command and returns the answer, which must have the name `answer`.
   task<std::string> ask(std::string command, std::string answer);
@@ -79,9 +69,9 @@ class pmi_client final : public key_value_space {
   [[noreturn]] void refuse(const std::string& answer) const;
   [[noreturn]] void fail(std::error_code ec) const;
 
-  use shared_;
+  connection& shared_;
+  std::unique_ptr<manager_lock> lock_;
   stream socket_;
-  int fd_;
   time_point deadline_;
   std::string command_;  // the name of the last command, for errors
 };

@@ -43,79 +43,53 @@ COLLS_ONCE std::string pmi_field(std::string_view answer, std::string_view name,
   return {};
 }
 
-COLLS_ONCE pmi_client::pmi_client(engine& driver, descriptor socket, int fd, use shared,
-                                  time_point deadline)
-    : shared_(std::move(shared)), socket_(driver, std::move(socket)), fd_(fd), deadline_(deadline) {
+COLLS_ONCE pmi_client::pmi_client(engine& driver, descriptor socket, connection& shared,
+                                  std::unique_ptr<manager_lock> lock, time_point deadline)
+    : shared_(shared),
+      lock_(std::move(lock)),
+      socket_(driver, std::move(socket)),
+      deadline_(deadline) {
   socket_.set_deadline(deadline);
 }
-
-/// The mutex of the connections of this process.
-inline std::mutex pmi_mutex;
 
 COLLS_ONCE pmi_client::connection::~connection() {
   if (version == 0 || process != ::getpid()) return;
   struct stat facts{};
-  if (::fstat(fd, &facts) != 0 || facts.st_ino != number) return;  // it is closed
+  if (::fstat(fd, &facts) != 0 || facts.st_ino != inode) return;  // it is closed
   const char* const command = version == 1 ? "cmd=finalize\n" : "    13cmd=finalize;";
   if (::send(fd, command, std::strlen(command), MSG_NOSIGNAL | MSG_DONTWAIT) <= 0) return;
   pollfd answered{fd, POLLIN, 0};
   (void)::poll(&answered, 1, 1000);  // a process manager that does not answer is not waited for
 }
 
-COLLS_ONCE void pmi_client::release::operator()(connection* used) const {
-  const std::lock_guard lock(pmi_mutex);
-  used->is_used = false;
-}
-
-COLLS_ONCE pmi_client::use pmi_client::try_use(int fd) {
-  static std::map<ino_t, connection> connections;  // by the numbers of their sockets
+COLLS_ONCE pmi_client::connection& pmi_client::find(int fd) {
+  static std::mutex mutex;
+  static std::map<ino_t, connection> connections;
   struct stat facts{};
   if (::fstat(fd, &facts) != 0 || !S_ISSOCK(facts.st_mode)) {
     raise(errc::join_failed,
-          "PMI_FD=%d, by which this process should reach its process manager, is no socket; pass "
-          "MASTER_ADDR, MASTER_PORT and COLLS_SECRET_FILE, and the ranks do without it",
-          fd);
+          "PMI_FD=%d, by which this process should reach its process manager, is no socket; %s", fd,
+          without_process_manager);
   }
-  const std::lock_guard lock(pmi_mutex);
+  const std::lock_guard lock(mutex);
   connection& found = connections[facts.st_ino];
-  if (found.process != 0 && found.process != ::getpid()) {
-    raise(errc::join_failed,
-          "this process was forked from a rank, and cannot use the process manager of that rank "
-          "(PMI_FD=%d)",
-          fd);
-  }
-  if (found.is_used) return nullptr;
-  if (found.is_pending) {
-    raise(errc::join_failed,
-          "an earlier join failed while it used PMI_FD=%d, which cannot be used again; pass "
-          "MASTER_ADDR, MASTER_PORT and COLLS_SECRET_FILE",
-          fd);
-  }
-  found.process = ::getpid();
   found.fd = fd;
-  found.number = facts.st_ino;
-  found.is_used = true;
-  ++found.clients;
-  return use(&found);
+  found.inode = facts.st_ino;
+  return found;
 }
 
 COLLS_ONCE task<std::unique_ptr<key_value_space>> pmi_client::open(engine& driver, int fd, int rank,
                                                                    time_point deadline) {
-  use shared = try_use(fd);
-  while (shared == nullptr) {
-    if (driver.now() >= deadline) {
-      raise(errc::join_timeout, "another join that uses PMI_FD=%d has not ended", fd);
-    }
-    co_await driver.sleep_until(driver.now() + milliseconds);
-    shared = try_use(fd);
-  }
+  connection& shared = find(fd);
+  auto lock =
+      co_await manager_lock::acquire(shared, "PMI_FD=" + std::to_string(fd), driver, deadline);
   descriptor copy(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
   if (!copy) {
     raise(errc::too_many_files, "PMI_FD=%d cannot be copied: %s", fd, std::strerror(errno));
   }
   std::unique_ptr<pmi_client> made(
-      new pmi_client(driver, std::move(copy), fd, std::move(shared), deadline));
-  if (made->shared_->version == 0) co_await made->initialise(rank);
+      new pmi_client(driver, std::move(copy), shared, std::move(lock), deadline));
+  if (shared.version == 0) co_await made->initialise(rank);
   co_return std::move(made);
 }
 
@@ -123,34 +97,32 @@ COLLS_ONCE task<> pmi_client::initialise(int rank) {
   const bool is_first = co_await ask_for_version(1);
   if (is_first) {
     const std::string answer = co_await ask("cmd=get_my_kvsname", "my_kvsname");
-    shared_->space = pmi_field(answer, "kvsname", ' ');
-    shared_->version = 1;
+    shared_.space = pmi_field(answer, "kvsname", ' ');
+    shared_.version = 1;
     co_return;
   }
   const bool is_second = co_await ask_for_version(2);
   if (!is_second) {
-    raise(errc::join_failed,
-          "the process manager at PMI_FD=%d speaks neither PMI-1 nor PMI-2; pass MASTER_ADDR, "
-          "MASTER_PORT and COLLS_SECRET_FILE, and the ranks do without it",
-          fd_);
+    raise(errc::join_failed, "the process manager at PMI_FD=%d speaks neither PMI-1 nor PMI-2; %s",
+          shared_.fd, without_process_manager);
   }
-  shared_->version = 2;
+  shared_.version = 2;
   try {
     (void)co_await ask("cmd=fullinit;pmirank=" + std::to_string(rank) + ";threaded=FALSE;",
                        "fullinit-response");
   } catch (const error&) {
-    shared_->version = 0;
+    shared_.version = 0;
     throw;
   }
 }
 
 COLLS_ONCE task<bool> pmi_client::ask_for_version(int version) {
   command_ = "init";
-  shared_->is_pending = true;
+  lock_->set_pending(true);
   co_await write("cmd=init pmi_version=" + std::to_string(version) +
                  " pmi_subversion=" + (version == 1 ? "1\n" : "0\n"));
   const std::string answer = co_await read_line();
-  shared_->is_pending = false;
+  lock_->set_pending(false);
   co_return pmi_field(answer, "rc", ' ') == "0" &&
       pmi_field(answer, "pmi_version", ' ') == std::to_string(version);
 }
@@ -159,7 +131,7 @@ COLLS_ONCE task<> pmi_client::put(std::string key, std::string value) {
   if (is_second()) {
     (void)co_await ask("cmd=kvs-put;key=" + key + ";value=" + value + ";", "kvs-put-response");
   } else {
-    (void)co_await ask("cmd=put kvsname=" + shared_->space + " key=" + key + " value=" + value,
+    (void)co_await ask("cmd=put kvsname=" + shared_.space + " key=" + key + " value=" + value,
                        "put_result");
   }
 }
@@ -177,7 +149,7 @@ COLLS_ONCE task<std::string> pmi_client::get(std::string key) {
   if (is_second()) {
     answer = co_await ask("cmd=kvs-get;jobid=;srcid=-1;key=" + key + ";", "kvs-get-response");
   } else {
-    answer = co_await ask("cmd=get kvsname=" + shared_->space + " key=" + key, "get_result");
+    answer = co_await ask("cmd=get kvsname=" + shared_.space + " key=" + key, "get_result");
   }
   std::string value = pmi_field(answer, "value", is_second() ? ';' : ' ');
   if (value.empty()) refuse(answer);
@@ -189,7 +161,7 @@ COLLS_ONCE task<std::string> pmi_client::ask(std::string command, std::string an
   command_ = pmi_field(command, "cmd", separator);
   char length[16] = "";
   if (is_second()) std::snprintf(length, sizeof length, "%6zu", command.size());
-  shared_->is_pending = true;
+  lock_->set_pending(true);
   co_await write(length + command + (is_second() ? "" : "\n"));
   co_await wait_for_answer();
   std::string text;
@@ -202,7 +174,7 @@ COLLS_ONCE task<std::string> pmi_client::ask(std::string command, std::string an
   } else {
     text = co_await read_line();
   }
-  shared_->is_pending = false;
+  lock_->set_pending(false);
   const std::string result = pmi_field(text, "rc", separator);
   const bool is_good = result.empty() ? !is_second() : result == "0";
   if (pmi_field(text, "cmd", separator) != answer || !is_good) refuse(text);
@@ -214,7 +186,7 @@ COLLS_ONCE task<> pmi_client::wait_for_answer() {
   const outcome first = co_await attempt(socket_.readable());
   socket_.set_deadline(deadline_);
   if (first.ec == errc::timeout && socket_.driver().now() < deadline_) {
-    log_warn("the process manager at PMI_FD=%d has not answered to %s for 30 s%s", fd_,
+    log_warn("the process manager at PMI_FD=%d has not answered to %s for 30 s%s", shared_.fd,
              command_.c_str(), is_fence() ? ": some ranks of the job have not joined" : "");
   }
 }
@@ -252,22 +224,19 @@ COLLS_ONCE void pmi_client::refuse(const std::string& answer) const {
   const std::string text = name.empty() ? answer.substr(0, 40)
                                         : name + " rc=" + pmi_field(answer, "rc", separator) + ' ' +
                                               pmi_field(answer, "msg", separator);
-  raise(errc::join_failed,
-        "the process manager at PMI_FD=%d answers '%.80s' to %.40s; pass MASTER_ADDR, MASTER_PORT "
-        "and COLLS_SECRET_FILE, and the ranks do without it",
-        fd_, text.c_str(), command_.c_str());
+  raise(errc::join_failed, "the process manager at PMI_FD=%d answers '%.80s' to %.40s; %s",
+        shared_.fd, text.c_str(), command_.c_str(), without_process_manager);
 }
 
 COLLS_ONCE void pmi_client::fail(std::error_code ec) const {
   if (ec == errc::timeout) {
-    raise(errc::join_timeout, "the process manager at PMI_FD=%d does not answer to %s%s", fd_,
-          command_.c_str(), is_fence() ? ": some ranks of the job have not joined" : "");
+    raise(errc::join_timeout, "the process manager at PMI_FD=%d does not answer to %s%s",
+          shared_.fd, command_.c_str(),
+          is_fence() ? ": some ranks of the job have not joined" : "");
   }
-  raise(
-      errc::join_failed,
-      "the process manager at PMI_FD=%d: %s; pass MASTER_ADDR, MASTER_PORT and COLLS_SECRET_FILE, "
-      "and the ranks do without it",
-      fd_, ec == errc::closed ? "it has closed the connection" : ec.message().c_str());
+  raise(errc::join_failed, "the process manager at PMI_FD=%d: %s; %s", shared_.fd,
+        ec == errc::closed ? "it has closed the connection" : ec.message().c_str(),
+        without_process_manager);
 }
 
 }  // namespace colls::detail

@@ -2,50 +2,22 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Implementation of pmix_client.hpp: the calls of PMIx, and the layouts of their arguments.
+// Implementation of pmix_client.hpp: the calls of PMIx.
 
 #include <colls/base/compiler.hpp>
-#include <colls/base/error.hpp>
+#include <colls/bootstrap/fixed_string.hpp>
 #include <colls/base/log.hpp>
+#include <colls/bootstrap/pmix_abi.hpp>
 #include <colls/bootstrap/pmix_client.hpp>
 
 #include <dlfcn.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <mutex>
+#include <string_view>
 #include <utility>
 
 namespace colls::detail {
-
-// The layouts that the binary interface of PMIx 3 and 4 defines.
-
-struct pmix_process {
-  char job[256];
-  std::uint32_t rank;
-};
-struct pmix_datum {
-  std::uint16_t type;
-  union {
-    bool flag;
-    const char* text;
-    std::byte size[24];
-  };
-};
-struct pmix_setting {
-  char key[512];
-  std::uint32_t flags;
-  pmix_datum value;
-};
-static_assert(sizeof(pmix_process) == 260 && offsetof(pmix_datum, text) == 8 &&
-              sizeof(pmix_datum) == 32 && offsetof(pmix_setting, value) == 520);
-
-inline constexpr std::uint16_t pmix_bool = 1;
-inline constexpr std::uint16_t pmix_text = 3;
-inline constexpr std::uint8_t pmix_global = 3;  // the scope of a value: all processes
-inline constexpr int pmix_has_ended = -157;     // the call has succeeded, and calls no callback
 
 /// What a call of PMIx passes to its callback, which runs on a thread of PMIx. `data` is a pointer
 /// to a shared pointer, which the callback frees.
@@ -71,7 +43,7 @@ struct pmix_client::answer {
 };
 
 /// The library of PMIx, once for each process.
-struct pmix_client::library {
+struct pmix_client::library : manager_connection {
   using value_callback = void (*)(int status, pmix_datum* value, void* data);
   using status_callback = void (*)(int status, void* data);
 
@@ -93,12 +65,7 @@ struct pmix_client::library {
     found = reinterpret_cast<Function*>(symbol);
   }
 
-  std::mutex mutex;
-  bool is_used = false;
-  bool is_pending = false;  // the callback of a call has not come
-  int clients = 0;
-  pid_t process = 0;  // which uses it
-  pmix_process self{};
+  pmix_process self{};  // this process, once PMIx is initialised
 
   int (*init)(pmix_process*, const pmix_setting*, std::size_t) = nullptr;
   int (*finalize)(const pmix_setting*, std::size_t) = nullptr;
@@ -120,8 +87,8 @@ COLLS_ONCE void pmix_client::library::open() {
   if (handle == nullptr && ::dlsym(RTLD_DEFAULT, "PMIx_Init") == nullptr) {
     raise(errc::join_failed,
           "the process manager speaks PMIx, whose library cannot be opened: %.150s; install "
-          "libpmix2, or pass MASTER_ADDR, MASTER_PORT and COLLS_SECRET_FILE",
-          problem.c_str());
+          "libpmix2, or %s",
+          problem.c_str(), without_process_manager);
   }
   find(handle, "PMIx_Init", init);
   find(handle, "PMIx_Finalize", finalize);
@@ -133,11 +100,7 @@ COLLS_ONCE void pmix_client::library::open() {
   pmix_process found{};
   const int status = init(&found, nullptr, 0);
   if (status != 0) {
-    raise(
-        errc::join_failed,
-        "PMIx_Init failed: %s; pass MASTER_ADDR, MASTER_PORT and COLLS_SECRET_FILE, and the ranks "
-        "do without PMIx",
-        describe(status));
+    raise(errc::join_failed, "PMIx_Init failed: %s; %s", describe(status), without_process_manager);
   }
   self = found;
 }
@@ -150,31 +113,7 @@ COLLS_ONCE pmix_client::library& pmix_client::shared() {
 COLLS_ONCE task<std::unique_ptr<key_value_space>> pmix_client::open(scheduler& driver, int rank,
                                                                     time_point deadline) {
   library& opened = shared();
-  for (;;) {
-    {
-      const std::lock_guard lock(opened.mutex);
-      if (opened.process != 0 && opened.process != ::getpid()) {
-        raise(errc::join_failed,
-              "this process was forked from a rank, and cannot use PMIx, which that rank uses");
-      }
-      if (!std::exchange(opened.is_used, true)) {
-        opened.process = ::getpid();
-        ++opened.clients;
-        break;
-      }
-    }
-    if (driver.now() >= deadline) {
-      raise(errc::join_timeout, "another join that uses PMIx has not ended");
-    }
-    co_await driver.sleep_until(driver.now() + milliseconds);
-  }
-  std::unique_ptr<key_value_space> made(new pmix_client(driver, opened, deadline));
-  if (opened.is_pending) {
-    raise(
-        errc::join_failed,
-        "an earlier join failed while it used PMIx, which cannot be used again; pass MASTER_ADDR, "
-        "MASTER_PORT and COLLS_SECRET_FILE");
-  }
+  auto lock = co_await manager_lock::acquire(opened, "PMIx", driver, deadline);
   opened.open();
   if (opened.self.rank != static_cast<std::uint32_t>(rank)) {
     raise(errc::join_failed,
@@ -182,15 +121,9 @@ COLLS_ONCE task<std::unique_ptr<key_value_space>> pmix_client::open(scheduler& d
           "the job must join, with these ranks",
           opened.self.rank, rank);
   }
-  co_return std::move(made);
+  co_return std::unique_ptr<key_value_space>(
+      new pmix_client(driver, opened, std::move(lock), deadline));
 }
-
-COLLS_ONCE pmix_client::~pmix_client() {
-  const std::lock_guard lock(library_.mutex);
-  library_.is_used = false;
-}
-
-COLLS_ONCE int pmix_client::number() const { return library_.clients; }
 
 COLLS_ONCE task<> pmix_client::put(std::string key, std::string value) {
   char name[sizeof pmix_setting::key] = "";
@@ -208,7 +141,8 @@ COLLS_ONCE task<> pmix_client::put(std::string key, std::string value) {
 
 COLLS_ONCE task<> pmix_client::fence() {
   // The values of all ranks come with the fence.
-  pmix_setting collect{"pmix.collect", 0, {}};
+  pmix_setting collect{};
+  std::string_view(pmix_collect).copy(collect.key, sizeof collect.key - 1);
   collect.value.type = pmix_bool;
   collect.value.flag = true;
   const auto awaited = std::make_shared<answer>();
@@ -240,7 +174,7 @@ COLLS_ONCE task<std::string> pmix_client::get(std::string key) {
 
 COLLS_ONCE task<> pmix_client::wait_for(std::shared_ptr<answer> awaited, const char* call,
                                         const char* hint) {
-  library_.is_pending = true;
+  lock_->set_pending(true);
   const time_point warn_at = driver_.now() + 30 * seconds;
   bool has_warned = false;
   while (!awaited->has_come) {
@@ -252,12 +186,10 @@ COLLS_ONCE task<> pmix_client::wait_for(std::shared_ptr<answer> awaited, const c
     }
     co_await driver_.sleep_until(driver_.now() + milliseconds);
   }
-  library_.is_pending = false;
+  lock_->set_pending(false);
   if (awaited->status != 0) {
-    raise(errc::join_failed,
-          "%s failed: %s; pass MASTER_ADDR, MASTER_PORT and COLLS_SECRET_FILE, and the ranks do "
-          "without PMIx",
-          call, library_.describe(awaited->status));
+    raise(errc::join_failed, "%s failed: %s; %s", call, library_.describe(awaited->status),
+          without_process_manager);
   }
 }
 

@@ -10,6 +10,7 @@
 #include <colls/bootstrap/network_interfaces.hpp>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 
 namespace colls::detail {
@@ -35,33 +36,40 @@ inline bool is_loopback(const std::string& host) {
         rank, address.c_str());
 }
 
-/// Returns the local address from which this host sends packets to other networks. Throws if the
-/// host has no such address.
-inline boost::asio::ip::address default_address() {
-  for (const char* outside : {"198.51.100.1", "2001:db8::1"}) {
-    const auto local = source_address_for({boost::asio::ip::make_address(outside), 9});
-    if (local) return *local;
-  }
-  raise(errc::join_failed, "this host has no address that other hosts could reach");
-}
-
 /// Returns the address of this host at which rank 0 listens: the one that `config::socket_ifname`
 /// chooses, or that by which this host reaches other networks, or its first one that is not
-/// loopback.
+/// loopback. Throws if there is none.
 inline boost::asio::ip::address reachable_address(const config& cfg) {
   const std::vector<interface_address> all = interface_addresses();
   std::optional<boost::asio::ip::address> usual;
-  try {
-    usual = default_address();
-  } catch (const error&) {
-    const auto found = std::find_if(all.begin(), all.end(), [](const interface_address& each) {
-      return !each.address.is_loopback();
-    });
-    if (found == all.end()) throw;
-    usual = found->address;
+  for (const char* outside : {"198.51.100.1", "2001:db8::1"}) {
+    if (!usual) usual = source_address_for({boost::asio::ip::make_address(outside), 9});
   }
+  for (const interface_address& each : all) {
+    if (!usual && !each.address.is_loopback()) usual = each.address;
+  }
+  if (!usual) raise(errc::join_failed, "this host has no address that other hosts could reach");
   const std::string wanted = cfg.socket_ifname.str();
   return wanted.empty() ? *usual : choose_address(wanted, *usual, all);
+}
+
+/// Where the store of a job is, if rank 0 passes that to the other ranks.
+struct store_location {
+  store_address address;
+  secret key;
+  std::shared_ptr<store_server> server;  // on rank 0, else null
+};
+
+/// Starts the store of rank 0 at a port of `address` that the operating system chooses.
+inline std::shared_ptr<store_server> start_store(engine& driver, const hello& local,
+                                                 const secret& key,
+                                                 const boost::asio::ip::address& address) {
+  auto server = std::make_shared<store_server>(driver, local, key);
+  if (const std::error_code ec = server->listen({address, 0})) {
+    raise(listen_error(ec), "rank 0 cannot listen at %s: %s", address.to_string().c_str(),
+          ec.message().c_str());
+  }
+  return server;
 }
 
 /// If `key` is empty and all `addresses` are loopback addresses, sets `key` to a generated secret.

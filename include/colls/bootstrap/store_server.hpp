@@ -59,6 +59,9 @@ class store_server final : authenticating_listener::handler, engine::source {
 
   /// Returns the number of bytes that the server has not sent to its clients yet.
   std::size_t unsent_bytes() const;
+  /// Returns whether requests have arrived that the server has not read, or it has output that it
+  /// has not sent.
+  bool has_work() const;
 
   /// Sends `report` to all clients, and also to each client that connects after this call. `report`
   /// says that the rank `report.culprit` has failed, that the world cannot form (`report.culprit`

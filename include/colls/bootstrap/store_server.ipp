@@ -61,6 +61,12 @@ COLLS_ONCE std::size_t store_server::unsent_bytes() const {
   return sum;
 }
 
+COLLS_ONCE bool store_server::has_work() const {
+  return std::any_of(clients_.begin(), clients_.end(), [](const client_ptr& each) {
+    return each->writing || !each->output.empty() || each->connection->has_input();
+  });
+}
+
 COLLS_ONCE void store_server::announce_failure(const reported_failure& report) {
   failure reason = report;
   // The death of a rank concerns all communicators. What a rank only suspects concerns one.

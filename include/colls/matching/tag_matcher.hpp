@@ -397,6 +397,9 @@ class tag_matcher final : public match_queues, recovery_owner {
   std::vector<int> peers_of(const operation_record& record);
   stragglers* stragglers_on(std::uint32_t communicator);
   state_report own_state(std::uint32_t communicator) const;
+  // A rank whose call on another communicator has failed reports no operation. Sets the operation
+  // of `state` to that call, if `table` still has it, because it explains where the rank was.
+  void keep_failed_operation(rank_state& state, const stragglers& table) const;
   stragglers& ensure_stragglers(const operation_record& record, time_point now);
   void refresh(stragglers& table, time_point now);
 

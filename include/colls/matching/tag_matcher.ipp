@@ -494,6 +494,19 @@ COLLS_ONCE state_report tag_matcher::make_report(std::uint32_t communicator, tim
   return result;
 }
 
+COLLS_ONCE void tag_matcher::keep_failed_operation(rank_state& state,
+                                                   const stragglers& table) const {
+  const stragglers::peer_entry* const earlier = table.find(state.rank);
+  if (earlier == nullptr || state.operation != collective::none) return;
+  const rank_state& known = earlier->known;
+  if (known.operation == collective::none || known.entered != state.entered) return;
+  const communicator_state* const other = find(known.communicator);
+  if (other == nullptr || !other->failed()) return;
+  state.operation = known.operation;
+  state.sequence = known.sequence;
+  state.communicator = known.communicator;
+}
+
 COLLS_ONCE bool tag_matcher::receive_report(int peer, std::uint32_t id, const state_report& report,
                                             time_point now) {
   if (!report.is_plausible()) return false;
@@ -510,6 +523,7 @@ COLLS_ONCE bool tag_matcher::receive_report(int peer, std::uint32_t id, const st
   try {
     rank_state self = report.self;
     self.rank = peer;
+    keep_failed_operation(self, *table);
     table->record_report(self, now);
     for (std::uint32_t i = 0; i < report.count; ++i) {
       if (report.others[i].rank != rank_)
@@ -628,10 +642,11 @@ namespace detail {
 /// Appends to `text` what this rank knows about the current call of a late rank. `missed_sequence`
 /// is the number of the collective for which the rank is late, or 0 if the rank is late for a
 /// point-to-point operation. `is_quiet` is true if the late rank does not answer and may have
-/// entered the collective.
+/// entered the collective. `elsewhere` is the communicator of that call, or null if this rank is not
+/// a member of it.
 inline void add_position(line& text, const communicator_state& comm,
-                         const stragglers::peer_entry& late, std::uint64_t missed_sequence,
-                         bool is_quiet, time_point now) {
+                         const communicator_state* elsewhere, const stragglers::peer_entry& late,
+                         std::uint64_t missed_sequence, bool is_quiet, time_point now) {
   const rank_state& state = late.known;
   const bool silent = stragglers::is_silent(late, now);
   if (!silent && state.operation != collective::none) {
@@ -645,6 +660,7 @@ inline void add_position(line& text, const communicator_state& comm,
       text.add("; it is at #%llu %s", number, name(state.operation));
     }
     if (state.communicator != comm.id()) text.add(" on communicator %x", state.communicator);
+    if (elsewhere != nullptr && elsewhere->failed()) text.add(", which has failed");
   } else if (missed_sequence == 0) {
     const double span = static_cast<double>(stragglers::silence_of(late, now)) * 1e-9;
     silent ? text.add("; nothing was heard of it for %.1f s", span)
@@ -689,7 +705,8 @@ COLLS_ONCE void tag_matcher::describe_late_peer(late_rank_info& info,
   refresh(*table, now);
   const stragglers::peer_entry* const late = table->find(info.culprit);
   if (late == nullptr || (late->known.answers == 0 && !stragglers::is_silent(*late, now))) return;
-  detail::add_position(info.sentence, *record.communicator, *late, 0, false, now);
+  detail::add_position(info.sentence, *record.communicator, find(late->known.communicator), *late,
+                       0, false, now);
 }
 
 COLLS_ONCE void tag_matcher::describe_late_member(late_rank_info& info,
@@ -715,7 +732,8 @@ COLLS_ONCE void tag_matcher::describe_late_member(late_rank_info& info,
     line.add(" and has been silent for %.1f s", span);
     if (late.known.stopped != 0) line.add(", and is stopped");
   } else {
-    detail::add_position(line, comm, late, result.sequence, result.is_quiet, now);
+    detail::add_position(line, comm, find(late.known.communicator), late, result.sequence,
+                         result.is_quiet, now);
     detail::add_ranks(line, "; nor has rank", "; nor have ranks", result.others);
     detail::add_ranks(line, "; nothing was heard of rank", "; nothing was heard of ranks",
                       result.quiet);

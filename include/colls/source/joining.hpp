@@ -16,6 +16,7 @@
 #include <colls/bootstrap/file_store.ipp>
 #include <colls/bootstrap/form_world.ipp>
 #include <colls/bootstrap/handshake.ipp>
+#include <colls/bootstrap/key_value_space.ipp>
 #include <colls/bootstrap/known_variables.ipp>
 #include <colls/bootstrap/launcher_environment.ipp>
 #include <colls/bootstrap/launcher_store.ipp>

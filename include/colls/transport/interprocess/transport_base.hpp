@@ -150,7 +150,9 @@ class transport_base : engine::source,
   COLLS_ONCE void revoked(communicator_state& communicator, const failure& reason,
                           bool is_first) override;
   bool has_unread_failures() const override {
-    return info_->kv_store != nullptr && info_->kv_store->has_unread();
+    // If this rank serves the store, it may have to pass on the failure to itself first.
+    const bool may_pass_on = info_->server != nullptr && info_->server->has_work();
+    return info_->kv_store != nullptr && (may_pass_on || info_->kv_store->has_unread());
   }
   COLLS_ONCE task<bool> has_left(int peer) override;
   COLLS_ONCE bool proves_losses(const communicator_state& communicator) const override;

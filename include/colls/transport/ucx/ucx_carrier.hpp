@@ -121,7 +121,7 @@ inline task<> ucx_carrier::open_pipe(std::unique_ptr<stream> socket, int peer) {
   const time_point limit = handshake_deadline();
   for (;;) {
     worker_->progress();
-    made->greet(engine_.now() - began > patience);
+    if (!made->try_greet() && engine_.now() - began > patience) made->queue_greeting();
     if (made->is_connected()) break;
     if (!owner_->is_wanted(peer) || !socket->is_open()) co_return;
     if (made->failure() != UCS_OK || socket->has_input()) {

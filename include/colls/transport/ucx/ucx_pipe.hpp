@@ -106,26 +106,27 @@ class ucx_pipe final : public interprocess::pipe, engine::watcher {
   ucs_status_t connect(const std::vector<std::byte>& remote) {
     return worker_->make_endpoint(remote, failure_, endpoint_);
   }
-  /// Tells the peer that the endpoint of this rank reaches it. If `may_queue` is false, and UCX
-  /// cannot send at once because it is still connecting, does nothing.
-  void greet(bool may_queue) {
-    if (has_greeted_ || worker_->is_forked()) return;
-    message_header greeting;
-    greeting.token = remote_token_;
-    if (may_queue) {
-      copied_frame* const copy = copied_frame::make(0);
-      copy->head = greeting;
-      has_greeted_ = true;
-      return post(*copy);
-    }
+  /// Tells the peer that the endpoint of this rank reaches it, unless UCX cannot send at once,
+  /// because it is still connecting. Returns whether it has told.
+  bool try_greet() {
+    if (has_greeted_ || worker_->is_forked()) return has_greeted_;
+    const message_header greeting = greeting_to_peer();
     ucp_request_param_t param{};
     param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FLAG_FORCE_IMM_CMPL;
     param.flags = UCP_AM_SEND_FLAG_EAGER;
     const ucs_status_t status = UCS_PTR_STATUS(
         ucp_am_send_nbx(endpoint_, 0, &greeting, sizeof greeting, nullptr, 0, &param));
-    if (status == UCS_ERR_NO_RESOURCE) return;
+    if (status == UCS_ERR_NO_RESOURCE) return false;
     note(status);
+    return has_greeted_ = true;
+  }
+  /// Leaves the greeting to UCX, which sends it when it can. `try_greet` must have returned false.
+  void queue_greeting() {
+    if (worker_->is_forked()) return;
+    copied_frame* const copy = copied_frame::make(0);
+    copy->head = greeting_to_peer();
     has_greeted_ = true;
+    post(*copy);
   }
   /// Returns whether both ranks can use their endpoints.
   bool is_connected() const { return has_greeted_ && copied_ == 0 && box_.has_greeting; }
@@ -329,6 +330,11 @@ class ucx_pipe final : public interprocess::pipe, engine::watcher {
 
   // ---- sending
 
+  message_header greeting_to_peer() const {
+    message_header head;
+    head.token = remote_token_;
+    return head;
+  }
   message_header next_head() {
     message_header head;
     head.token = remote_token_;
