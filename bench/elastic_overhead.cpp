@@ -1,7 +1,6 @@
-// SPDX-FileCopyrightText: 2026 The colls authors
-// SPDX-License-Identifier: BSL-1.0
-// Compares elastic training in which no rank dies with a loop by hand, which take turns in one program:
-// colls-run -n 2 elastic-overhead
+// SPDX-FileCopyrightText: 2026 The colls authors SPDX-License-Identifier: BSL-1.0 Compares elastic
+// training in which no rank dies with a loop by hand, which take turns in one program: colls-run -n
+// 2 elastic-overhead
 
 #include "../examples/train_mnist/network.hpp"
 

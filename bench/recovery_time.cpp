@@ -1,8 +1,7 @@
-// SPDX-FileCopyrightText: 2026 The colls authors
-// SPDX-License-Identifier: BSL-1.0
-// Measures the time from the death of a rank to the first result of the ranks that are left. Rank 0 of
-// these prints the shares in milliseconds: until the failure is known, until shrink has returned, until
-// the first all_reduce on its result has ended. Each is that of the last rank.
+// SPDX-FileCopyrightText: 2026 The colls authors SPDX-License-Identifier: BSL-1.0 Measures the time
+// from the death of a rank to the first result of the ranks that are left. Rank 0 of these prints
+// the shares in milliseconds: until the failure is known, until shrink has returned, until the
+// first all_reduce on its result has ended. Each is that of the last rank.
 //
 // usage: colls-run --on-failure shrink -n N recovery-time RANK    (RANK is killed)
 

@@ -44,8 +44,8 @@ settings parse(int argc, char** argv) {
   return result;
 }
 
-/// Writes a line for each step that this rank takes, and one for each that it has applied. The time is
-/// that of a clock that the processes of a host share.
+/// Writes a line for each step that this rank takes, and one for each that it has applied. The time
+/// is that of a clock that the processes of a host share.
 class step_log {
  public:
   explicit step_log(const std::string& path) {
@@ -66,7 +66,8 @@ class step_log {
             << std::endl;
     }
   }
-  /// The next step is `next`, so this rank has applied the last one that it took if that was another.
+  /// The next step is `next`, so this rank has applied the last one that it took if that was
+  /// another.
   void apply(std::uint64_t next) {
     if (taken_.empty() || next == number_) return;
     if (file_.is_open()) {

@@ -30,8 +30,8 @@ struct progress {
   std::int64_t sum = 0;
 };
 
-/// Returns this rank's part of the sum of a step. Whatever the number of ranks, each number belongs to
-/// one of them.
+/// Returns this rank's part of the sum of a step. Whatever the number of ranks, each number belongs
+/// to one of them.
 std::int64_t part_of(const colls::world& world, std::int64_t step) {
   std::int64_t sum = 0;
   for (std::int64_t i = step * block + world.rank(); i < (step + 1) * block; i += world.size())

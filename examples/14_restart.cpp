@@ -1,7 +1,6 @@
-// SPDX-FileCopyrightText: 2026 The colls authors
-// SPDX-License-Identifier: BSL-1.0
-// Adds up numbers in many steps. When a rank dies, the launcher starts all ranks again, and they go on
-// from a checkpoint: colls-run -n 4 --max-restarts 3 restart --checkpoint sum.txt
+// SPDX-FileCopyrightText: 2026 The colls authors SPDX-License-Identifier: BSL-1.0 Adds up numbers
+// in many steps. When a rank dies, the launcher starts all ranks again, and they go on from a
+// checkpoint: colls-run -n 4 --max-restarts 3 restart --checkpoint sum.txt
 
 #include <colls/colls.hpp>
 #include <colls/config.hpp>

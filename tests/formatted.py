@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: 2026 The colls authors
 # SPDX-License-Identifier: BSL-1.0
-"""Checks that every C++ and CUDA file is formatted as .clang-format says, or formats the files. Versions of
-clang-format differ in their output, so only version 19 is accepted.
+"""Checks that every C++ and CUDA file is formatted as .clang-format says, and that no comment is wider than the code
+may be, which clang-format leaves alone. Or formats the files, except comments. Versions of clang-format differ in
+their output, so only version 19 is accepted.
 
 usage: formatted.py [--fix] SOURCE_ROOT CLANG_FORMAT | formatted.py --self-test CLANG_FORMAT
 """
@@ -17,6 +18,9 @@ import tempfile
 VERSION = 19
 FOLDERS = ["bench", "examples", "include", "tests", "tools"]
 SUFFIXES = {".cpp", ".cu", ".cuh", ".hpp", ".ipp"}
+COLUMNS = 100
+# A list of what a test covers is one line.
+COMMENT = re.compile(r"\s*//+ (?!covers:)")
 WARNING = re.compile(r"^(.+?:\d+):\d+: \w+: code should be clang-formatted", re.MULTILINE)
 
 
@@ -33,6 +37,13 @@ def not_formatted(root, clang_format):
     return [place.removeprefix(f"{root}/") for place in WARNING.findall(ran.stderr)]
 
 
+def wide_comments(root):
+    """FILE:LINE of every line of a comment that is wider than COLUMNS."""
+    return [f"{path.relative_to(root)}:{number}" for path in files(root)
+            for number, line in enumerate(path.read_text().splitlines(), 1)
+            if len(line) > COLUMNS and COMMENT.match(line)]
+
+
 def self_test(clang_format):
     with tempfile.TemporaryDirectory() as name:
         root = pathlib.Path(name)
@@ -43,6 +54,11 @@ def self_test(clang_format):
         found = not_formatted(root, clang_format)
         if found != ["include/inner/bad.hpp:2"]:
             sys.exit(f"found {found}")
+        widest = "/// " + "a " * 48
+        (root / "include/comments.hpp").write_text(f"{widest}\n  {widest}\n// covers: {widest}\n{'a ' * 60}\n")
+        if wide_comments(root) != ["include/comments.hpp:2"]:
+            sys.exit(f"found {wide_comments(root)}")
+        (root / "include/comments.hpp").unlink()
         subprocess.run([sys.executable, __file__, "--fix", root, clang_format], check=True)
         if not_formatted(root, clang_format):
             sys.exit("--fix does not format")
@@ -63,9 +79,9 @@ def main():
     if "--fix" in sys.argv:
         subprocess.run([clang_format, "-i", *files(root)], check=True)
         return
-    found = not_formatted(root, clang_format)
-    print(*[f"{place}: not as clang-format writes it (./dev format)" for place in found], sep="\n")
-    sys.exit(bool(found))
+    found = [f"{place}: not as clang-format writes it (./dev format)" for place in not_formatted(root, clang_format)]
+    found += [f"{place}: a comment of more than {COLUMNS} columns" for place in wide_comments(root)]
+    sys.exit("\n".join(found) or None)
 
 
 main()

@@ -414,8 +414,8 @@ TEST_CASE("threads exchange blocks with the neighbours of a mesh") {
   });
 }
 
-/// The part of one rank of a field of `sizes` elements that is distributed over a grid: its elements
-/// with a halo, in the order of memory `order`.
+/// The part of one rank of a field of `sizes` elements that is distributed over a grid: its
+/// elements with a halo, in the order of memory `order`.
 struct part_of_field {
   static constexpr int outside = -1;
 

@@ -474,8 +474,8 @@ TEST_CASE("a stop of another thread at the moment when the operation ends, moves
         }
       },
       [&](std::uint64_t i) {
-        // The stop comes after various times, so that it hits various moments of the operation. In a
-        // slow build the operation takes longer.
+        // The stop comes after various times, so that it hits various moments of the operation. In
+        // a slow build the operation takes longer.
         const std::uint64_t step = i < 2000 ? 1 : 64;
         for (std::atomic<std::uint64_t> pause = i / 4 % 512 * step; pause > 0;) --pause;
         source->request_stop();

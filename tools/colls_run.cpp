@@ -1,7 +1,6 @@
-// SPDX-FileCopyrightText: 2026 The colls authors
-// SPDX-License-Identifier: BSL-1.0
-// colls-run: starts the ranks of a world on this machine and supervises them until all have ended. It
-// may start them again after a failure.
+// SPDX-FileCopyrightText: 2026 The colls authors SPDX-License-Identifier: BSL-1.0 colls-run: starts
+// the ranks of a world on this machine and supervises them until all have ended. It may start them
+// again after a failure.
 
 #include "colls_run/coordinated_job.hpp"
 #include "colls_run/failure_channel.hpp"
@@ -144,8 +143,8 @@ job_result run_ranks(boost::asio::io_context& io, colls::engine& engine, const o
   ends.signals = descriptor(::signalfd(-1, &inherited.handled, SFD_NONBLOCK | SFD_CLOEXEC));
 
   const pid_t guard = ends.guard;
-  // The channel of each world, the last of which is the current one. A node that comes later has none
-  // before the first repair.
+  // The channel of each world, the last of which is the current one. A node that comes later has
+  // none before the first repair.
   std::vector<std::unique_ptr<failure_channel>> channels;
   job running(io, engine, o, std::move(ends));
   running.on_failure = [&](int rank, const std::string& reason) {
@@ -195,8 +194,8 @@ int pending_end() {
   return 0;
 }
 
-// Waits for the next order of the coordinator. Returns nothing if there will be none; `status` is then
-// what this launcher ends with.
+// Waits for the next order of the coordinator. Returns nothing if there will be none; `status` is
+// then what this launcher ends with.
 std::optional<start_order> await_order(boost::asio::io_context& io, launcher_link& link,
                                        int& status) {
   using clock = std::chrono::steady_clock;

@@ -61,7 +61,8 @@ struct view_access<DLTensor> {
   }
 };
 
-/// Lets calls take a `DLManagedTensor`. Of a `DLManagedTensorVersioned`, pass the member `dl_tensor`.
+/// Lets calls take a `DLManagedTensor`. Of a `DLManagedTensorVersioned`, pass the member
+/// `dl_tensor`.
 template <>
 struct view_access<DLManagedTensor> {
   static constexpr bool owns = true;

@@ -273,10 +273,10 @@ operation<> neighbour_all_to_all(communicator<Transport>& comm, In&& in, Out&& o
 /// Exchanges the halo of a field, of which each rank of the grid has a part: dimension i of `field`
 /// lies along axis i of the grid. The first and the last `width` elements along each dimension are
 /// the halo. Afterwards they hold the elements of the ranks next to this one, also at corners. At
-/// the border of the grid, nothing changes. Along an axis, the parts have equal extents in all other
-/// dimensions. A collective call of all ranks of the grid, which starts when the task is awaited:
-/// one exchange after the other, for each axis. `mesh` and the elements must stay alive until it has
-/// ended.
+/// the border of the grid, nothing changes. Along an axis, the parts have equal extents in all
+/// other dimensions. A collective call of all ranks of the grid, which starts when the task is
+/// awaited: one exchange after the other, for each axis. `mesh` and the elements must stay alive
+/// until it has ended.
 ///
 ///     const colls::strided_view field(cells.data(), {rows + 2, columns + 2}, {columns + 2, 1});
 ///     co_await colls::exchange_halo(grid, field, 1);

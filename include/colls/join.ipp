@@ -100,8 +100,8 @@ task<joined_world<Transport>> join_once(std::shared_ptr<engine> driver, config c
   co_return std::move(result);  // nvcc does not move a local variable implicitly
 }
 
-/// Returns whether a replacement that could not join with this error waits for its next place. It does
-/// so if another rank may have failed, because the others then repair the world once more.
+/// Returns whether a replacement that could not join with this error waits for its next place. It
+/// does so if another rank may have failed, because the others then repair the world once more.
 inline bool waits_again(errc code) {
   return code == errc::peer_failed || code == errc::join_failed || code == errc::join_timeout ||
          code == errc::timeout || code == errc::closed || code == errc::revoked ||

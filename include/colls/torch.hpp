@@ -437,8 +437,8 @@ class data_parallel {
       : data_parallel(net.ptr(), comm, opts) {}
 
   /// Lets the model train on `comm` from now on, for example on the communicator that `shrink` has
-  /// made after an error. This is the same collective call as the constructor, with the same errors.
-  /// If it throws, the model stays on its old communicator.
+  /// made after an error. This is the same collective call as the constructor, with the same
+  /// errors. If it throws, the model stays on its old communicator.
   void reset(Communicator& comm) { sync_ = detail::sync_gradients(*net_, comm, opts_); }
 
   /// Returns a pointer to the module, so that `model->train()` calls the module's `train`.

@@ -146,8 +146,8 @@ inline std::string encode_training(const torch::nn::Module& net,
 }
 
 /// Restores the module and the optimizer from the bytes of an archive, and returns the rest of the
-/// state. `source` names the archive in the texts of errors. If this function throws, it has changed
-/// neither the module nor the optimizer.
+/// state. `source` names the archive in the texts of errors. If this function throws, it has
+/// changed neither the module nor the optimizer.
 inline training_position decode_training(std::span<const char> bytes, const std::string& source,
                                          torch::nn::Module& net,
                                          torch::optim::Optimizer& optimizer) {

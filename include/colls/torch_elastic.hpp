@@ -21,14 +21,14 @@
 
 namespace colls::ddp {
 
-/// The options of elastic training. `training`, `recovery`, `replace` and `checkpoint` must be equal
-/// on all ranks.
+/// The options of elastic training. `training`, `recovery`, `replace` and `checkpoint` must be
+/// equal on all ranks.
 struct elastic_options {
   options training{};
   /// The options of the agreements after a failure.
   recovery_options recovery{};
-  /// Whether replacements of lost ranks are taken in. Without a launcher that starts some, or if too
-  /// few have come, the ranks that are left go on alone.
+  /// Whether replacements of lost ranks are taken in. Without a launcher that starts some, or if
+  /// too few have come, the ranks that are left go on alone.
   bool replace = true;
   /// If not empty, the file to which rank 0 writes the state at the beginning of each epoch and at
   /// the end. `run` goes on from this file if it exists.
@@ -40,23 +40,23 @@ struct elastic_options {
   std::function<void(std::string_view)> load{};
 };
 
-/// Trains a libtorch module on all ranks of a world. If ranks fail, the others repair the world with
-/// the launcher's replacements, or shrink it, and go on. Every sample then still counts once in each
-/// epoch:
+/// Trains a libtorch module on all ranks of a world. If ranks fail, the others repair the world
+/// with the launcher's replacements, or shrink it, and go on. Every sample then still counts once
+/// in each epoch:
 ///
-/// - A step is done if any rank that is left has applied it. The others get the parameters, buffers,
-///   optimizer and position of the lowest rank that has applied the most steps.
+/// - A step is done if any rank that is left has applied it. The others get the parameters,
+///   buffers, optimizer and position of the lowest rank that has applied the most steps.
 /// - Otherwise all ranks that are left take the step again, with the same samples, divided among
 ///   the ranks that there are now, and with the buffers as they were before.
 ///
-/// A replacement runs the program from its start. It must make no collective calls on the world before
-/// `run`, which gives it the parameters, buffers, optimizer and position of the others.
+/// A replacement runs the program from its start. It must make no collective calls on the world
+/// before `run`, which gives it the parameters, buffers, optimizer and position of the others.
 ///
 /// What only the lost rank has known is lost. `recovery_options` decide which ranks may go on; the
 /// others get the errors of `shrink`, for example `errc::no_quorum`.
 ///
-/// The world, optimizer and sampler must outlive this object. After a failure, `run` assigns the new
-/// communicator to the world, so references to the world stay good.
+/// The world, optimizer and sampler must outlive this object. After a failure, `run` assigns the
+/// new communicator to the world, so references to the world stay good.
 template <class Module>
 class elastic {
  public:
@@ -152,8 +152,8 @@ class elastic {
     save_checkpoint();
     // A rank that has not applied the last step needs the others, so none may leave before.
     if (!sync_wait(world_, world_.agree(1, without_replacements())).lost.empty()) return false;
-    // A rank that closes the world counts as lost in agreements that have not ended on all ranks. So
-    // this rank waits until all have the result. What happens to them then does not matter.
+    // A rank that closes the world counts as lost in agreements that have not ended on all ranks.
+    // So this rank waits until all have the result. What happens to them then does not matter.
     (void)is_done([&] {
       sync_wait(world_, world_.barrier());
       return true;
@@ -199,8 +199,8 @@ class elastic {
     sync_wait(world_, check_agreement(world_, std::move(facts)));
   }
 
-  // Returns for each rank the number of steps that it has applied, plus 1, or 0 if it may still have
-  // to load the checkpoint.
+  // Returns for each rank the number of steps that it has applied, plus 1, or 0 if it may still
+  // have to load the checkpoint.
   std::vector<std::uint64_t> steps_of_all() {
     const sampler_state& at = sampler_.state();
     const std::uint64_t own[] = {has_state_ ? at.epoch * sampler_.steps() + at.step + 1 : 0};

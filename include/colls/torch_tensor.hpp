@@ -44,8 +44,9 @@ inline tensor_type type_of(const at::Tensor& tensor) {
 
 /// Lets calls take a tensor in host memory: `comm.all_reduce(tensor)`. The tensor may have any
 /// strides, and other ones on each rank. Its elements count in row-major order of its indices. A
-/// call writes the elements without the knowledge of autograd, so a tensor of a graph is best passed
-/// as `tensor.detach()`, under a name. The tensor must stay alive until the operation has ended.
+/// call writes the elements without the knowledge of autograd, so a tensor of a graph is best
+/// passed as `tensor.detach()`, under a name. The tensor must stay alive until the operation has
+/// ended.
 template <>
 struct view_access<at::Tensor> {
   static constexpr bool owns = true;

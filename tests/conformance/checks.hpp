@@ -44,8 +44,8 @@ struct placement {
     return texts[static_cast<std::size_t>(where)];
   }
 };
-/// Returns one of the placements, or for long vectors those that have ranks in place. Counts that are
-/// tested with many shifts get all of them, and each rank is the one in place.
+/// Returns one of the placements, or for long vectors those that have ranks in place. Counts that
+/// are tested with many shifts get all of them, and each rank is the one in place.
 inline std::vector<placement> placements(int p, std::size_t n, std::size_t shift) {
   using kind = placement::kind;
   const auto ranks = static_cast<std::size_t>(p);

@@ -49,7 +49,8 @@ std::string sum_of(int steps, int ranks) {
          " ranks is " + std::to_string(sum);
 }
 
-/// Kills a process of the node with SIGKILL: that with this local rank, a replacement if it has one.
+/// Kills a process of the node with SIGKILL: that with this local rank, a replacement if it has
+/// one.
 void kill_rank(const run& node, const std::string& rank) {
   pid_t last = -1;
   for (const pid_t each : node.left()) {

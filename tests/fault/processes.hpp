@@ -133,8 +133,8 @@ inline std::vector<const char*> transports() {
   return {"hybrid", "tcp"};
 }
 
-/// How many messages this process has sent through the library of FAULT_NETWORK. Null if the test is
-/// not linked with it.
+/// How many messages this process has sent through the library of FAULT_NETWORK. Null if the test
+/// is not linked with it.
 inline std::uint64_t (*count_messages)() = nullptr;
 
 /// The messages that the ranks of all jobs have sent through that library. If there are none, the

@@ -37,8 +37,8 @@ class ranks {
   bool is_alive(int rank) { return at(rank).is_alive; }
   std::uint64_t messages() const { return messages_; }
 
-  /// Ends a rank, perhaps while it sends: on each link the last messages may be lost. The others see
-  /// that it has ended after they have received the messages before.
+  /// Ends a rank, perhaps while it sends: on each link the last messages may be lost. The others
+  /// see that it has ended after they have received the messages before.
   template <class Random>
   void kill(int rank, Random& random) {
     if (!std::exchange(at(rank).is_alive, false)) return;

@@ -46,8 +46,8 @@ std::string text_of(const agreement& each) {
   return text;
 }
 
-/// Checks that the living ranks have equal results, and that the value is that of the ranks that are
-/// not lost. Adds the results to `distinct`.
+/// Checks that the living ranks have equal results, and that the value is that of the ranks that
+/// are not lost. Adds the results to `distinct`.
 void check_results(const trial& all, std::set<std::string>& distinct) {
   REQUIRE_FALSE(all.hangs());
   for (int call = 0; call < calls; ++call) {

@@ -164,9 +164,9 @@ struct kill_counts {
   int runs = 0;
   int both = 0;  // runs in which two ranks were killed before the end
 };
-/// Runs `program` on worlds of `min_size` to `max_size` ranks, with each latency: kills each rank at
-/// every event, alone and together with each higher rank at every event. Calls `check(trial)` after
-/// each run.
+/// Runs `program` on worlds of `min_size` to `max_size` ranks, with each latency: kills each rank
+/// at every event, alone and together with each higher rank at every event. Calls `check(trial)`
+/// after each run.
 template <class Result, class Check>
 kill_counts try_kills(int min_size, int max_size,
                       const typename fault_trial<Result>::program& program, const Check& check) {

@@ -289,8 +289,8 @@ struct summary {
   }
 };
 
-/// The scenario ends as it must and frees all its memory. Every eighth one is run twice and gives the
-/// same trace.
+/// The scenario ends as it must and frees all its memory. Every eighth one is run twice and gives
+/// the same trace.
 void check(const scenario& setup, const std::string& again, summary& sum) {
   const std::size_t before = blocks_in_use;
   std::uint64_t trace = 0;

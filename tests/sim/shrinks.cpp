@@ -1,7 +1,6 @@
-// SPDX-FileCopyrightText: 2026 The colls authors
-// SPDX-License-Identifier: BSL-1.0
-// Ranks that go on with what is left, on simulated networks: ranks that die at every event, alone and
-// in pairs; links that are cut, hosts that are isolated and ranks that freeze, by seeds.
+// SPDX-FileCopyrightText: 2026 The colls authors SPDX-License-Identifier: BSL-1.0 Ranks that go on
+// with what is left, on simulated networks: ranks that die at every event, alone and in pairs;
+// links that are cut, hosts that are isolated and ranks that freeze, by seeds.
 //
 // COLLS_TEST_FULL=1 runs more seeds, COLLS_SIM_SEEDS=N runs N.
 
@@ -219,8 +218,8 @@ std::vector<fault> cuts_of(int size) {
 }
 
 /// Returns the set of ranks that the rule leaves of `set`, if exactly these links are known to be
-/// broken and do not divide the set: as long as a link is broken, the rank with the most broken links
-/// goes, among equals the highest.
+/// broken and do not divide the set: as long as a link is broken, the rank with the most broken
+/// links goes, among equals the highest.
 std::uint32_t left_by_rule(std::uint32_t set, std::vector<fault> broken) {
   for (;;) {
     std::erase_if(broken, [&](const fault& cut) {
@@ -239,9 +238,9 @@ std::uint32_t left_by_rule(std::uint32_t set, std::vector<fault> broken) {
   }
 }
 
-/// Checks each shrink of each rank: the rule has left these ranks, for one or both of the cut links,
-/// and they are more than half. The agreement before the shrink may have left out a rank already. All
-/// links of the ranks that have finished the work are intact.
+/// Checks each shrink of each rank: the rule has left these ranks, for one or both of the cut
+/// links, and they are more than half. The agreement before the shrink may have left out a rank
+/// already. All links of the ranks that have finished the work are intact.
 int check_cuts(const trial& all, const std::vector<fault>& cuts) {
   std::set<std::string> ignored;
   check_sets(all, ignored);

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Defines SANITIZED in builds with an address or thread sanitizer, and ADDRESS_SANITIZED in those with
-// the former.
+// Defines SANITIZED in builds with an address or thread sanitizer, and ADDRESS_SANITIZED in those
+// with the former.
 
 #if defined(__SANITIZE_ADDRESS__)
 #define ADDRESS_SANITIZED 1

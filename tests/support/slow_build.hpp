@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// Whether this build runs much slower than others, because it has a sanitizer or no optimisation, or
-// because an emulator runs it (EMULATED).
-// Tests that repeat what they do at random then do it less often.
+// Whether this build runs much slower than others, because it has a sanitizer or no optimisation,
+// or because an emulator runs it (EMULATED). Tests that repeat what they do at random then do it
+// less often.
 
 #include "sanitized.hpp"
 

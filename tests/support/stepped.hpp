@@ -3,8 +3,8 @@
 #pragma once
 
 // Runs code one instruction at a time, so that a test can do between any two instructions what
-// another thread could do there. Only for x86-64; elsewhere a case says that those which need this are
-// left out.
+// another thread could do there. Only for x86-64; elsewhere a case says that those which need this
+// are left out.
 
 #include <doctest/doctest.h>
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// What UCX does not free is no failure of a test: a worker is not destroyed if its rank ends while a
-// peer connects to it (see `ucx::detail::worker`). Included by one file of a program.
+// What UCX does not free is no failure of a test: a worker is not destroyed if its rank ends while
+// a peer connects to it (see `ucx::detail::worker`). Included by one file of a program.
 
 #include "sanitized.hpp"
 

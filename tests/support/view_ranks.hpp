@@ -30,7 +30,8 @@ T value(int rank, std::size_t i) {
   }
 }
 
-/// `count` elements in a layout that depends on `kind`, and memory between them that must not change.
+/// `count` elements in a layout that depends on `kind`, and memory between them that must not
+/// change.
 template <class T>
 class field {
  public:

@@ -220,9 +220,9 @@ TEST_CASE("elastic training goes on from its checkpoint") {
   files::remove_all(folder);
 }
 
-// The process of a rank for elastic_deaths.py. In each generation below ELASTIC_DEATHS one rank dies: each
-// rank at each moment once, if there are 20 generations and 4 ranks. At the end rank 0 writes the bits of
-// the parameters to the file ELASTIC_RESULT.
+// The process of a rank for elastic_deaths.py. In each generation below ELASTIC_DEATHS one rank
+// dies: each rank at each moment once, if there are 20 generations and 4 ranks. At the end rank 0
+// writes the bits of the parameters to the file ELASTIC_RESULT.
 TEST_CASE("a rank of elastic_deaths.py" * doctest::skip()) {
   constexpr int moments = 5;
   const auto deaths = static_cast<std::uint32_t>(std::atoi(std::getenv("ELASTIC_DEATHS")));

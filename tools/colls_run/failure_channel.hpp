@@ -25,8 +25,8 @@ namespace launcher {
 
 /// The launcher of node 0 hosts the store for all ranks and announces the failures of its own ranks
 /// there. The launchers of other nodes report theirs. Every launcher receives what the store
-/// announces; the store itself notices ranks that disconnect. Ranks in its interface are those of the
-/// start of the job.
+/// announces; the store itself notices ranks that disconnect. Ranks in its interface are those of
+/// the start of the job.
 class failure_channel final : colls::failure_listener {
  public:
   failure_channel(colls::engine& driver, const options& opts, const world& w,

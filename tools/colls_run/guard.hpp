@@ -127,8 +127,8 @@ class guard {
     }
   }
 
-  // The guard has copies of all descriptors of the launcher. It keeps those that it needs and those that
-  // the ranks inherit: when the launcher ends, its connections must end, too.
+  // The guard has copies of all descriptors of the launcher. It keeps those that it needs and those
+  // that the ranks inherit: when the launcher ends, its connections must end, too.
   void close_all_of_launcher() {
     std::vector<int> own = {0, 1, 2, control_};
     for (const rank_start& rank : plan_.ranks) {
@@ -150,8 +150,8 @@ class guard {
     for (const int descriptor : others) ::close(descriptor);
   }
 
-  // The guard must not keep a pipe open whose end another process waits for. It keeps those to which
-  // replacements write: the launcher ends when the guard says that no process is left.
+  // The guard must not keep a pipe open whose end another process waits for. It keeps those to
+  // which replacements write: the launcher ends when the guard says that no process is left.
   void close_files() {
     for (const rank_start& rank : plan_.ranks) {
       for (const int descriptor : {rank.input, rank.output, rank.errors}) {

@@ -82,8 +82,8 @@ class job {
   /// Whether all ranks may be started again after a failure.
   bool has_restarts = false;
 
-  /// Called with its local rank as soon as a process has ended; and then, once it is known whether it
-  /// has failed, to ask for a replacement or to say that none is needed.
+  /// Called with its local rank as soon as a process has ended; and then, once it is known whether
+  /// it has failed, to ask for a replacement or to say that none is needed.
   std::function<void(int local)> on_ended;
   std::function<void(int local)> on_replacement_needed;
   std::function<void(int local, bool is_well)> on_done;
@@ -232,8 +232,8 @@ class job {
     return first_failure_ ? node_outcome::failed : node_outcome::good;
   }
 
-  // Ranks that go on have done the work if one of them ends with exit status 0. No rank does the work
-  // of one that fails later.
+  // Ranks that go on have done the work if one of them ends with exit status 0. No rank does the
+  // work of one that fails later.
   int status() const {
     const bool is_good = goes_on() && has_success_ && !has_late_failure_ && interrupted_ == 0;
     return is_good ? 0 : first_failure_.value_or(0);

@@ -21,9 +21,9 @@
 
 namespace launcher {
 
-/// Answers the ranks that are left when they ask for their next world in the store of the launchers,
-/// and knows the replacements that wait there for their places. Its processes are numbered by node:
-/// the ranks of the start of the job come first.
+/// Answers the ranks that are left when they ask for their next world in the store of the
+/// launchers, and knows the replacements that wait there for their places. Its processes are
+/// numbered by node: the ranks of the start of the job come first.
 class replacements {
  public:
   replacements(colls::engine& driver, const options& opts, const world& shared)
@@ -73,8 +73,8 @@ class replacements {
     dismiss_waiting();
   }
 
-  /// Handles a message of the launcher of a node: `ended LOCAL`, once its process has ended; and then
-  /// `failed LOCAL`, if a replacement is to follow, or `done LOCAL WELL`.
+  /// Handles a message of the launcher of a node: `ended LOCAL`, once its process has ended; and
+  /// then `failed LOCAL`, if a replacement is to follow, or `done LOCAL WELL`.
   void handle(int node, const std::string& kind, std::istream& in) {
     int local = -1, is_well = 0;
     if (!(in >> local) || local < 0 || local >= options_.local_size) return;
@@ -219,13 +219,15 @@ class replacements {
       return "the launcher does not understand the request";
     if (request->at_least > count_all()) return "at_least is more ranks than the job may have";
     confirm(asking.number);
-    // Ranks that were left out earlier, for example in another part of a network, may not come back.
+    // Ranks that were left out earlier, for example in another part of a network, may not come
+    // back.
     const bool is_part = !left || std::includes(left->begin(), left->end(), request->left.begin(),
                                                 request->left.end());
     return is_part ? nullptr : "other ranks have repaired the world";
   }
 
-  // Ranks of the world with this number have asked for the next, so there is no earlier world any more.
+  // Ranks of the world with this number have asked for the next, so there is no earlier world any
+  // more.
   void confirm(int number) {
     if (number == confirmed_) return;
     confirmed_ = number;

@@ -91,8 +91,8 @@ inline std::string master_host(const options& o) {
   return host;
 }
 
-/// Binds a listener for the ranks of one world. Its address for them has the name of node 0 that the
-/// user has given, because other nodes may know node 0 by another number than node 0 itself.
+/// Binds a listener for the ranks of one world. Its address for them has the name of node 0 that
+/// the user has given, because other nodes may know node 0 by another number than node 0 itself.
 inline colls::listener listen_for_ranks(const options& o) {
   return listen_at(o, master_host(o), 0);
 }
@@ -110,8 +110,8 @@ struct world {
   std::string launchers;  // the address of the store of the launchers, or empty if there is none
   int number = 0;         // of this world, see `colls::next_world`
   int generation = 0;     // how often replacements have come into the world
-  /// For each rank the process that it is: the rank that it, or the process that it has replaced, had
-  /// at the start. Empty if all ranks are those of the start.
+  /// For each rank the process that it is: the rank that it, or the process that it has replaced,
+  /// had at the start. Empty if all ranks are those of the start.
   std::vector<int> members;
 
   /// Returns the name of the job as the ranks of this start know it.
@@ -150,8 +150,8 @@ struct world {
   }
 };
 
-/// Determines the settings of all ranks. On node 0 `listener` becomes the socket of the store, which
-/// is that of the launchers if there is a coordinator.
+/// Determines the settings of all ranks. On node 0 `listener` becomes the socket of the store,
+/// which is that of the launchers if there is a coordinator.
 inline world make_world(const options& o, colls::listener& listener) {
   world result;
   result.checksum = common_checksum();
@@ -183,8 +183,8 @@ inline world make_world(const options& o, colls::listener& listener) {
   return result;
 }
 
-/// The complete environment of one local rank, as execve expects it. `replacement` is its number as a
-/// replacement, or 0.
+/// The complete environment of one local rank, as execve expects it. `replacement` is its number as
+/// a replacement, or 0.
 inline std::vector<std::string> environment_of(int local_rank, int replacement, const options& o,
                                                const world& w) {
   std::map<std::string, std::string> all;

@@ -7,8 +7,9 @@
 // steps of such an operation are the same:
 //
 // 1. Publish. Each rank opens a remote key and sends it, with a description of the memory that it
-//    exposes, to the ranks that will access the memory. Like every message of a collective, this one
-//    carries a hash of the sender's arguments, so arguments are compared before memory is touched.
+//    exposes, to the ranks that will access the memory. Like every message of a collective, this
+//    one carries a hash of the sender's arguments, so arguments are compared before memory is
+//    touched.
 // 2. Enter. Before a rank accesses memory, it enters the access guards of the owners (see
 //    os/access_guard.hpp), which checks the keys. If a key is closed, the operation has failed on
 //    its owner. The rank then waits for the revocation, which says why (`await_revocation`).

@@ -6,8 +6,8 @@
 // node first sum their data. Therefore the nodes exchange one vector per node, not one per rank.
 // See Karonis and others, "Exploiting hierarchy in parallel computer networks to optimize
 // collective operation performance" (2000). All ranks of a node take part in the exchange between
-// nodes, as in Träff, Hunold, "Decomposing MPI collectives for exploiting multi-lane communication"
-// (2020).
+// nodes, as in Träff, Hunold, "Decomposing MPI collectives for exploiting multi-lane
+// communication" (2020).
 
 #include <colls/algorithm/circulant.hpp>
 

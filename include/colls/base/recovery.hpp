@@ -12,8 +12,8 @@
 
 namespace colls {
 
-/// Which ranks may decide without those that are suspected of having stopped. A rank is suspected if
-/// it cannot be reached and no process knows that it has ended, so it may live on.
+/// Which ranks may decide without those that are suspected of having stopped. A rank is suspected
+/// if it cannot be reached and no process knows that it has ended, so it may live on.
 enum class quorum : std::uint8_t {
   majority,  // more than half of the ranks that are not proved lost
   any,       // any ranks that reach each other: after a partition, each part decides for itself
@@ -22,8 +22,8 @@ enum class quorum : std::uint8_t {
 /// The options of `communicator::agree`, `shrink` and `repair`. They must be equal on all ranks.
 struct recovery_options {
   colls::quorum quorum = colls::quorum::majority;
-  /// For `repair` alone: the number of ranks with which the job may go on if fewer replacements have
-  /// come within `wait`. 0 stands for as many ranks as the job had at the start.
+  /// For `repair` alone: the number of ranks with which the job may go on if fewer replacements
+  /// have come within `wait`. 0 stands for as many ranks as the job had at the start.
   int at_least = 0;
   /// For `repair` alone: how long to wait for replacements. 0 stands for COLLS_TIMEOUT.
   time_span wait{};

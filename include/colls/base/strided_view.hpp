@@ -81,7 +81,8 @@ class any_view {
     return result;
   }
   /// Returns whether both views are known to share memory: if one of them is contiguous, or if one
-  /// has no other strides than the other, apart from their signs. Other views may share memory, too.
+  /// has no other strides than the other, apart from their signs. Other views may share memory,
+  /// too.
   bool shares_elements(const any_view& other) const {
     if (!may_overlap(other)) return false;
     if (is_contiguous()) return other.has_elements_in(first_byte_, end_byte_);
@@ -194,8 +195,8 @@ class any_view {
     order_by_distance(order);
     return shares_elements(others, other.data_ - data_, order, 0);
   }
-  // Whether an element of the other view is at the distance `rest` from one of this view, apart from
-  // differences of indices of the dimensions `order[depth]` and following.
+  // Whether an element of the other view is at the distance `rest` from one of this view, apart
+  // from differences of indices of the dimensions `order[depth]` and following.
   bool shares_elements(const std::size_t* other_extents, std::ptrdiff_t rest, const int* order,
                        int depth) const {
     const auto size = static_cast<std::ptrdiff_t>(element_size_);

@@ -16,8 +16,8 @@ namespace colls {
 /// throws an error that names the affected ranks and machines and suggests a remedy.
 ///
 /// `transport` is the name of a transport that is not one of colls, or null. Ranks that pass
-/// different names do not join. A process that is a replacement first waits for its place in a world,
-/// without a time limit. `attempt` counts the calls with which it does so, from 1.
+/// different names do not join. A process that is a replacement first waits for its place in a
+/// world, without a time limit. `attempt` counts the calls with which it does so, from 1.
 task<world_info> form_world(engine& driver, config opts, const char* transport = nullptr,
                             int attempt = 1);
 

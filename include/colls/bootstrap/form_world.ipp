@@ -168,8 +168,8 @@ COLLS_ONCE task<std::vector<std::string>> pass_texts_by_store(std::shared_ptr<tc
   co_return all;
 }
 
-/// Waits until the other ranks admit the replacement that this process is, and returns what they tell
-/// it. Throws if a rank fails meanwhile.
+/// Waits until the other ranks admit the replacement that this process is, and returns what they
+/// tell it. Throws if a rank fails meanwhile.
 COLLS_ONCE task<std::string> read_admission(std::shared_ptr<tcp_store> client,
                                             time_point deadline) {
   const failure_watch guard(*client);

@@ -51,8 +51,8 @@ namespace detail {
 inline std::string repair_key(int world, int request) {
   return "repair/" + std::to_string(world) + '/' + std::to_string(request);
 }
-/// The answer to a request: `next_world::text`, `unchanged_answer`, `lost_answer`, or a reason after
-/// `refused_prefix`.
+/// The answer to a request: `next_world::text`, `unchanged_answer`, `lost_answer`, or a reason
+/// after `refused_prefix`.
 inline std::string repair_answer_key(int world, int request) {
   return repair_key(world, request) + "/answer";
 }
@@ -61,7 +61,8 @@ inline constexpr std::string_view refused_prefix = "no ";
 inline constexpr std::string_view unchanged_answer = "unchanged";
 /// The answer if a rank that was left has ended meanwhile.
 inline constexpr std::string_view lost_answer = "lost";
-/// How often a replacement waits for a place. It waits again if the world of its place does not form.
+/// How often a replacement waits for a place. It waits again if the world of its place does not
+/// form.
 inline constexpr int max_places = 100;
 /// Set when the replacement with this number waits for its place, for the time `attempt`, counted
 /// from 1.
@@ -81,8 +82,8 @@ inline std::string waiting_key(int number) { return "colls/waiting/" + std::to_s
 /// Makes `cfg`, whose rank is set, the config of a rank of the world `next`.
 void apply(const next_world& next, config& cfg);
 
-/// How many launchers may connect to the store in a job. They are the ranks of this store: its server
-/// notices that one has gone.
+/// How many launchers may connect to the store in a job. They are the ranks of this store: its
+/// server notices that one has gone.
 inline constexpr int max_launchers = 1 << 20;
 
 /// Returns the HELLO of connections to the launcher's store, for a process that is no launcher.

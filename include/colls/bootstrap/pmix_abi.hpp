@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// pmix_abi: the types and constants of PMIx that colls uses, as its binary interface defines them in
-// versions 3 to 5. colls needs no header of PMIx.
+// pmix_abi: the types and constants of PMIx that colls uses, as its binary interface defines them
+// in versions 3 to 5. colls needs no header of PMIx.
 
 #include <cstddef>
 #include <cstdint>

@@ -15,10 +15,11 @@
 
 namespace colls {
 
-/// Asks the launcher of the world `info` for its next world, and returns the text of a `next_world`.
-/// The text is empty if no replacement comes in, so that the ranks that are left need no new world.
-/// Called on one of these ranks, which are `left`. Throws `no_replacement` if too few replacements have
-/// come, or if the launcher does not answer. `driver` and `info` must outlive the task.
+/// Asks the launcher of the world `info` for its next world, and returns the text of a
+/// `next_world`. The text is empty if no replacement comes in, so that the ranks that are left need
+/// no new world. Called on one of these ranks, which are `left`. Throws `no_replacement` if too few
+/// replacements have come, or if the launcher does not answer. `driver` and `info` must outlive the
+/// task.
 task<std::string> request_next_world(engine& driver, const world_info& info, std::vector<int> left,
                                      recovery_options opts, time_point deadline);
 

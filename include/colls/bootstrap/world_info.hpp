@@ -53,8 +53,8 @@ struct world_info {
   time_point deadline = never;
   /// How `exchange` passes texts. Null in a world of one, and when the transport has been made.
   std::function<task<std::vector<std::string>>(std::string own)> pass_texts;
-  /// Reads from the store what the other ranks tell a replacement when they admit it. Null in a world
-  /// of one.
+  /// Reads from the store what the other ranks tell a replacement when they admit it. Null in a
+  /// world of one.
   std::function<task<std::string>()> read_admission;
   /// The listening addresses of all ranks. If a world was formed through a store and has more than
   /// `max_address_book_size` ranks, this member is empty, and the ranks look up addresses in the

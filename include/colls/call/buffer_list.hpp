@@ -40,9 +40,9 @@ constexpr void check_grouped() {
 
 }  // namespace detail
 
-/// A group of buffers or strided views that have the same element type. `all_reduce(group{a, b, c})`
-/// reduces the three buffers in one call. The group does not own the buffers. They must stay alive
-/// until the operation has ended.
+/// A group of buffers or strided views that have the same element type. `all_reduce(group{a, b,
+/// c})` reduces the three buffers in one call. The group does not own the buffers. They must stay
+/// alive until the operation has ended.
 template <class... Ranges>
 struct group {
   static_assert(sizeof...(Ranges) > 0 && (detail::is_writable<Ranges>() && ...),

@@ -232,8 +232,8 @@ struct call_body {
   /// Runs an all_reduce of several buffers or views as one operation. If `packed` is true, or if
   /// the elements must be converted first, copies the parts into one working buffer and reduces
   /// that buffer. Otherwise reduces large parts in place and rows of small ones packed, several at
-  /// a time. A large view is packed alone, so its messages are those of a buffer. What is reduced at
-  /// the same time uses different lanes, so that the messages do not match. (A lane is a part of
+  /// a time. A large view is packed alone, so its messages are those of a buffer. What is reduced
+  /// at the same time uses different lanes, so that the messages do not match. (A lane is a part of
   /// the key by which messages are matched.) Callers set `packed` if the parts are small.
   template <class Part>
   static task<> all_reduce_group(

@@ -113,11 +113,11 @@ class call_queue : public call_owner {
     tuning_.set(net, has_levels && nodes().nodes() > 1 ? nodes().max_node_size() : 0);
     cache_.clear();
   }
-  /// Returns whether this is the last open communicator of those that stand for the world: the world
-  /// communicator, and what shrink has made of it.
+  /// Returns whether this is the last open communicator of those that stand for the world: the
+  /// world communicator, and what shrink has made of it.
   bool is_last_of_world() const { return world_.use_count() == 1; }
-  /// Makes this communicator what is left of `parent`. `previous_ranks` are the ranks that its ranks
-  /// have there, in ascending order.
+  /// Makes this communicator what is left of `parent`. `previous_ranks` are the ranks that its
+  /// ranks have there, in ascending order.
   void succeed(const call_queue& parent, std::vector<int> previous_ranks) {
     world_ = parent.world_;
     previous_ranks_ = std::move(previous_ranks);

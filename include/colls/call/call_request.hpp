@@ -170,9 +170,9 @@ inline void check_all_to_all(checks& check, const all_to_all_blocks& blocks, int
       .require(!in_place || sends == receives, "in place, both lists of counts are equal");
 }
 
-/// Returns the fingerprint of an all_to_all. If the caller passes counts, the number of elements may
-/// differ between ranks, so the fingerprint does not contain this number. Instead, the receiver of
-/// each message compares the length of the message with its own count.
+/// Returns the fingerprint of an all_to_all. If the caller passes counts, the number of elements
+/// may differ between ranks, so the fingerprint does not contain this number. Instead, the receiver
+/// of each message compares the length of the message with its own count.
 inline fingerprint fingerprint_of(const all_to_all_blocks& blocks, const options& opts) {
   const bool are_equal = blocks.are_equal();
   fingerprint result = fingerprint_of(collective::all_to_all, blocks.type, blocks.element_size,

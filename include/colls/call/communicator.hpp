@@ -549,8 +549,8 @@ class communicator : public view_calls<communicator<Transport>, transport_memory
     detail::check_vector_element<T, memory_space>();
     return core_->template recv_vector<T>(source, tag, nullptr, most, opts);
   }
-  /// Waits for the next message from rank `source` with tag `tag` and matches it, so that no receive
-  /// can. The result describes the message and receives it (see `probed_message`).
+  /// Waits for the next message from rank `source` with tag `tag` and matches it, so that no
+  /// receive can. The result describes the message and receives it (see `probed_message`).
   operation<probed_message<Transport>> probe(peer source, recv_tag tag = 0,
                                              const options& opts = {}) {
     return core_->probe(source, tag, opts);
@@ -633,22 +633,23 @@ class communicator : public view_calls<communicator<Transport>, transport_memory
   }
 
   /// Agrees on a value with the ranks that are left. Afterwards every rank has the same result: the
-  /// AND of the values of all ranks except those in `agreement::lost`, which have failed, have closed
-  /// the communicator, or cannot be reached. The call works on a communicator that has failed, too. If
-  /// the result lists a rank, the communicator has failed on all ranks.
+  /// AND of the values of all ranks except those in `agreement::lost`, which have failed, have
+  /// closed the communicator, or cannot be reached. The call works on a communicator that has
+  /// failed, too. If the result lists a rank, the communicator has failed on all ranks.
   ///
-  /// A rank that is left and does not call `agree` is waited for. Errors end only this call, and the
-  /// rank may call it again: `timeout` names the rank that has not called, and `no_quorum` says that
-  /// too few ranks can be reached. The value of the first call then stands. `mismatch` says that the
-  /// ranks have passed different options. `excluded` says that the other ranks go on without this one.
-  /// docs/recovery.md says what is promised. The algorithm is described in matching/consensus.hpp.
+  /// A rank that is left and does not call `agree` is waited for. Errors end only this call, and
+  /// the rank may call it again: `timeout` names the rank that has not called, and `no_quorum` says
+  /// that too few ranks can be reached. The value of the first call then stands. `mismatch` says
+  /// that the ranks have passed different options. `excluded` says that the other ranks go on
+  /// without this one. docs/recovery.md says what is promised. The algorithm is described in
+  /// matching/consensus.hpp.
   operation<agreement> agree(std::uint64_t value, const recovery_options& opts = {}) {
     return core_->agree(value, opts);
   }
   /// Makes a new communicator of the ranks that are left, in their order. The ranks agree on these
-  /// ranks as `agree` does, with the same errors, and both calls count together: a rank that calls the
-  /// other one gets `mismatch`. This communicator fails with `revoked`, if it has not failed yet, and
-  /// its operations have ended when the result comes.
+  /// ranks as `agree` does, with the same errors, and both calls count together: a rank that calls
+  /// the other one gets `mismatch`. This communicator fails with `revoked`, if it has not failed
+  /// yet, and its operations have ended when the result comes.
   ///
   /// The new communicator has the costs, the executor and the memory of `allocate` of this one. It
   /// takes no buffers that are registered with this one. The last one that is closed, of the world
@@ -657,10 +658,10 @@ class communicator : public view_calls<communicator<Transport>, transport_memory
   /// `dup(executor)`.
   operation<communicator> shrink(const recovery_options& opts = {}) { return core_->shrink(opts); }
   /// Makes a new world of the ranks that are left and of the launcher's replacements of the others.
-  /// It begins as `shrink` does, with the same errors. If a replacement has come for each lost rank,
-  /// every rank keeps its number, and the replacements have the numbers of the lost ranks. Otherwise
-  /// the call waits for `wait`, and then goes on with at least `at_least` ranks, numbered without
-  /// gaps in the same order. A good world takes in the replacements that wait.
+  /// It begins as `shrink` does, with the same errors. If a replacement has come for each lost
+  /// rank, every rank keeps its number, and the replacements have the numbers of the lost ranks.
+  /// Otherwise the call waits for `wait`, and then goes on with at least `at_least` ranks, numbered
+  /// without gaps in the same order. A good world takes in the replacements that wait.
   ///
   /// If there are too few ranks, the call fails on all of them with `no_replacement`. It may be
   /// repeated then, as after `timeout` and the errors of joining. A replacement gets the new world
@@ -678,8 +679,8 @@ class communicator : public view_calls<communicator<Transport>, transport_memory
   int waiting() const { return core_->waiting(); }
 
   /// Returns the rank that `rank` had in the communicator on which `shrink` or `repair` was called.
-  /// Returns `rank` itself if none of them has made this communicator. Returns -1 for a replacement,
-  /// and if it is no rank. The result is equal on all ranks.
+  /// Returns `rank` itself if none of them has made this communicator. Returns -1 for a
+  /// replacement, and if it is no rank. The result is equal on all ranks.
   int previous_rank(int rank) const { return core_->previous_rank(rank); }
 
   /// Revokes the communicator on all ranks. All unfinished operations and all further calls on the

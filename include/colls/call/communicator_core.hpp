@@ -108,9 +108,9 @@ class core final : public call_queue {
                           const options& opts);
   operation<> reduce_scatter_view(const reduction& op, const any_view& in, const any_view& out,
                                   offsets shares, const options& opts);
-  /// Starts a broadcast, an all_gather, a gather or a scatter of strided views. `own` is this rank's
-  /// block, or the data of a broadcast. `all` is the blocks of all ranks, and is used only on ranks
-  /// that have them.
+  /// Starts a broadcast, an all_gather, a gather or a scatter of strided views. `own` is this
+  /// rank's block, or the data of a broadcast. `all` is the blocks of all ranks, and is used only
+  /// on ranks that have them.
   template <collective Coll>
   operation<> move_view(std::uint32_t type, const any_view& own, const any_view& all,
                         offsets shares, int root, const options& opts);
@@ -205,7 +205,8 @@ class core final : public call_queue {
   /// Begins a call of the agreements of this communicator, or refuses it.
   template <class Value, class Body>
   operation<Value> start_recovery(collective coll, const recovery_options& opts, const Body& body);
-  /// Returns the ids that this rank offers to the agreement `number`, or null if there is no memory.
+  /// Returns the ids that this rank offers to the agreement `number`, or null if there is no
+  /// memory.
   std::shared_ptr<reserved_ids> reserve_shrink_ids(std::uint64_t number) noexcept;
   /// Returns the body of `shrink`, or of the first part of `repair`, depending on `coll`.
   task<communicator<Transport>> shrink_body(call_base& owner, quorum needed, collective coll);

@@ -57,8 +57,8 @@ task<> exchange_with_neighbours(Channel net, any_buffer in, any_buffer out, std:
                     each_of(0, static_cast<int>(origins.size()), recv));
 }
 
-/// Returns the exchanges of the same call on views, ordered by peer. What is sent to a peer first is
-/// exchanged with what is received from it first.
+/// Returns the exchanges of the same call on views, ordered by peer. What is sent to a peer first
+/// is exchanged with what is received from it first.
 inline std::vector<view_exchange> exchanges_of(const any_view& in, const any_view& out,
                                                std::size_t count, bool sends_blocks,
                                                const neighbour_graph& graph) {

@@ -75,9 +75,9 @@ class prepared_call {
   }
 
   /// Makes the call, as the communicator's member function of that name does. It takes its sequence
-  /// number here. A rank may start a prepared call where another makes a plain one. If the operation
-  /// of the previous `start` was neither awaited nor destroyed, or if this object was moved, returns
-  /// an operation that fails with `errc::invalid_argument`.
+  /// number here. A rank may start a prepared call where another makes a plain one. If the
+  /// operation of the previous `start` was neither awaited nor destroyed, or if this object was
+  /// moved, returns an operation that fails with `errc::invalid_argument`.
   operation<> start() {
     auto& core = comm_->underlying_core();
     core.check_thread();

@@ -31,8 +31,8 @@ struct probing_body {
   using base = point_to_point_body<Transport>;
   using receiver = typename Transport::recv_operation::transport_type;
 
-  /// Waits until a message with the key `key` has come, and makes `message` its owner. `message` may
-  /// be null afterwards, if the sender has withdrawn the message meanwhile.
+  /// Waits until a message with the key `key` has come, and makes `message` its owner. `message`
+  /// may be null afterwards, if the sender has withdrawn the message meanwhile.
   static task<> probe(receiver& net, call_base& owner, message_key key,
                       unexpected_message*& message) {
     probe_operation<receiver> transfer(net, key, owner);

@@ -35,9 +35,9 @@ constexpr void check_vector_element() {
 /// good. If the sender cancels the message, or if the communicator fails or is closed, receiving
 /// the message fails, with `errc::cancelled` or with the error of the communicator.
 ///
-/// A process that holds messages of a peer may not see all of that peer's later ones: messages of up
-/// to 128 KiB with the same tag wait behind a held one, and no more than 64 longer messages can wait
-/// at the same time.
+/// A process that holds messages of a peer may not see all of that peer's later ones: messages of
+/// up to 128 KiB with the same tag wait behind a held one, and no more than 64 longer messages can
+/// wait at the same time.
 template <class Transport>
 class probed_message {
  public:

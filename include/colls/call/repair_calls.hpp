@@ -64,8 +64,8 @@ struct repaired_world_part {
   failure reason;
 };
 
-/// Returns whether `code` may be an error code, or 0, and `size` the size of the text that goes with
-/// it: that of the next world, or of what explains the error.
+/// Returns whether `code` may be an error code, or 0, and `size` the size of the text that goes
+/// with it: that of the next world, or of what explains the error.
 constexpr bool is_answer_header(std::int64_t code, std::int64_t size) {
   constexpr std::int64_t max_text_size = 16 << 20;
   return code >= 0 && code <= static_cast<std::int64_t>(last_errc) && size >= 0 &&
@@ -102,8 +102,8 @@ task<repaired_world_part<Transport>> form_repaired_world(communicator<Transport>
     if (left.rank() == 0) {
       std::vector<int> ranks;
       for (int rank = 0; rank < left.size(); ++rank) ranks.push_back(left.world_rank(rank));
-      // `request_next_world` is found by the namespace of its argument, because only some transports
-      // have worlds of processes.
+      // `request_next_world` is found by the namespace of its argument, because only some
+      // transports have worlds of processes.
       auto requesting =
           request_next_world(net.driver(), net.info(), std::move(ranks), opts, deadline);
       try {

@@ -12,8 +12,8 @@
 
 namespace colls::detail {
 
-/// Starts a call of unknown lengths of the type `Call`, which is derived from `unknown_lengths_call`.
-/// `prepare(call)` is called before the call begins.
+/// Starts a call of unknown lengths of the type `Call`, which is derived from
+/// `unknown_lengths_call`. `prepare(call)` is called before the call begins.
 template <class Call, class Transport, class Prepare>
 operation<typename Call::value_type> start_unknown_lengths(core<Transport>& comm,
                                                            unknown_lengths_request request,

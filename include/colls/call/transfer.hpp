@@ -13,8 +13,8 @@
 
 namespace colls {
 
-/// A send or a receive of a batch (see `communicator::batch`). It does not own its data, which may be
-/// a strided view or a tensor.
+/// A send or a receive of a batch (see `communicator::batch`). It does not own its data, which may
+/// be a strided view or a tensor.
 class transfer {
  public:
   /// Describes a send of `data` to the rank `dest`.

@@ -25,8 +25,8 @@ constexpr std::size_t max_elements(std::size_t element_size) {
 /// possible because messages with equal keys arrive in the order in which they were sent, and every
 /// algorithm that moves data receives all messages that are sent to it.
 ///
-/// A rank whose elements are not contiguous says so with the lengths. All ranks then move the data in
-/// pieces, directly between the ranks. An all_gather needs no pieces: it packs a view into this
+/// A rank whose elements are not contiguous says so with the lengths. All ranks then move the data
+/// in pieces, directly between the ranks. An all_gather needs no pieces: it packs a view into this
 /// rank's block of the result.
 template <class Transport>
 class unknown_lengths_body {

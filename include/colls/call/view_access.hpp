@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-// view_access: how calls access strided views, and what converts to a strided view, such as tensors.
+// view_access: how calls access strided views, and what converts to a strided view, such as
+// tensors.
 
 #include <colls/base/element_type.hpp>
 #include <colls/base/strided_view.hpp>

@@ -161,8 +161,8 @@ struct view_body {
 
   // ---- exchanges with given ranks
 
-  /// Sends and receives what `pair` says, a piece at a time. Behind its first piece, each side sends
-  /// the number of its elements, which the other compares with what it expects.
+  /// Sends and receives what `pair` says, a piece at a time. Behind its first piece, each side
+  /// sends the number of its elements, which the other compares with what it expects.
   static task<> swap(Channel net, view_exchange pair, std::size_t most) {
     const std::size_t longest = std::max(pair.out.count, pair.in.count);
     most = std::max(most, longest / INT_MAX + 1);  // longer than asked for, if there are too many

@@ -27,13 +27,13 @@ concept view_operation =
 /// call on contiguous data in `communicator`. At least one of the buffers of a call is a view or a
 /// tensor; others may be contiguous. The elements of a view count in row-major order.
 ///
-/// A reduction packs its elements into one working buffer, and may be called with contiguous data on
-/// other ranks. A call that only moves data packs pieces of 256 KiB, or of `options::segment` bytes,
-/// of which at most four for each peer are in motion; all ranks pass views to such a call. A message
-/// may be sent from or received into contiguous data on the other rank; a long one is packed and
-/// unpacked in pieces of 256 KiB while it moves. The views and the memory must stay alive until the
-/// operation has ended. A call that writes a view of which two elements may share memory fails with
-/// `errc::invalid_argument`.
+/// A reduction packs its elements into one working buffer, and may be called with contiguous data
+/// on other ranks. A call that only moves data packs pieces of 256 KiB, or of `options::segment`
+/// bytes, of which at most four for each peer are in motion; all ranks pass views to such a call. A
+/// message may be sent from or received into contiguous data on the other rank; a long one is
+/// packed and unpacked in pieces of 256 KiB while it moves. The views and the memory must stay
+/// alive until the operation has ended. A call that writes a view of which two elements may share
+/// memory fails with `errc::invalid_argument`.
 template <class Communicator, class Memory>
 class view_calls {
  public:

@@ -23,10 +23,11 @@ namespace colls {
 /// Returns a failure that says that the other ranks of the communicator go on without `peer`.
 failure excluded_failure(int peer, std::uint32_t communicator);
 
-/// Runs the `consensus` of a communicator: passes its messages to the transport, tells it of losses,
-/// and completes the calls of this rank one after the other. It exists from the first call or message
-/// on, and lives on when this rank has closed the communicator, since other ranks may need a decision
-/// that this rank has got. Ranks in its interface are world ranks, unless it says otherwise.
+/// Runs the `consensus` of a communicator: passes its messages to the transport, tells it of
+/// losses, and completes the calls of this rank one after the other. It exists from the first call
+/// or message on, and lives on when this rank has closed the communicator, since other ranks may
+/// need a decision that this rank has got. Ranks in its interface are world ranks, unless it says
+/// otherwise.
 class communicator_recovery final : consensus::network {
  public:
   /// Returns the value that a call passes to the agreement with the number `number`.

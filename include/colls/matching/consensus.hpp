@@ -7,10 +7,10 @@
 //
 // Without losses it is the tree of Herault et al., "Practical Scalable Consensus for
 // Pseudo-Synchronous Distributed Systems" (SC 2015): requests are combined on the way up a binomial
-// tree, and the root's decision goes down. What to do after losses is ordered by views instead of by
-// ballots of a coordinator. The view of a rank is what it knows of losses (see `loss_view`). It only
-// grows, and it determines which ranks survive, their tree and its root. A decision is made in one
-// view, in which all its survivors take part:
+// tree, and the root's decision goes down. What to do after losses is ordered by views instead of
+// by ballots of a coordinator. The view of a rank is what it knows of losses (see `loss_view`). It
+// only grows, and it determines which ranks survive, their tree and its root. A decision is made in
+// one view, in which all its survivors take part:
 //
 // 1. Each survivor sends its parent the combined requests of its subtree, and with them the latest
 //    decision that a rank of the subtree has accepted.
@@ -27,11 +27,11 @@
 // A rank that an agreement lists as lost takes part in no later one.
 //
 // Why no two ranks that live on decide differently: two sets of survivors have a rank in common. If
-// every loss is proved, each living rank survives in every view. Otherwise a set that decides is more
-// than half of the ranks that are not proved lost. The common rank takes part in both views, so one
-// contains the other. If a decision is final in the smaller view, all its survivors have accepted it,
-// and the common rank reports it in the larger one. docs/recovery.md names the case in which ranks
-// that are proved lost later make the two sets disjoint.
+// every loss is proved, each living rank survives in every view. Otherwise a set that decides is
+// more than half of the ranks that are not proved lost. The common rank takes part in both views,
+// so one contains the other. If a decision is final in the smaller view, all its survivors have
+// accepted it, and the common rank reports it in the larger one. docs/recovery.md names the case in
+// which ranks that are proved lost later make the two sets disjoint.
 
 #include <colls/matching/recovery_message.hpp>
 

@@ -142,8 +142,8 @@ COLLS_ONCE void consensus::rebuild_tree() {
   for (int i = tree.children; i-- > 0;) children_.push_back({survivor(tree.child(i)), {}, false});
 }
 
-// Tells the ranks that need it the view of this rank. One of them may have decided in a smaller view,
-// and then answers with the decision. Model step: tell_view
+// Tells the ranks that need it the view of this rank. One of them may have decided in a smaller
+// view, and then answers with the decision. Model step: tell_view
 COLLS_ONCE void consensus::tell_view_once() {
   if (view_.empty() || std::exchange(has_told_view_, true)) return;
   const recovery_message message = make(recovery_message::kind::news);

@@ -12,9 +12,9 @@
 namespace colls::detail {
 
 /// The ids that a call may give to the communicators that it creates. There are several candidates.
-/// Each candidate is a range of ids: a split has one id for each color, other calls have one id. The
-/// first id is a hash of the parent's id, the call and the number of the candidate, so that different
-/// calls rarely try the same ids. Each rank reserves those candidates that are free on
+/// Each candidate is a range of ids: a split has one id for each color, other calls have one id.
+/// The first id is a hash of the parent's id, the call and the number of the candidate, so that
+/// different calls rarely try the same ids. Each rank reserves those candidates that are free on
 /// this rank. The ranks then choose a candidate that is free on all of them, so two communicators
 /// that share a rank never have the same id.
 ///

@@ -78,9 +78,9 @@ class loss_view {
 
   /// Returns the ranks that `rank` goes on with, of a communicator of `size` ranks, in ascending
   /// order. These are ranks that can all reach each other. They are found in the part of the
-  /// communicator to which `rank` is still connected, perhaps through other ranks: as long as a link
-  /// inside the part is broken, the rank with the most broken links inside it is excluded, among
-  /// equals the highest. The result need not contain `rank`.
+  /// communicator to which `rank` is still connected, perhaps through other ranks: as long as a
+  /// link inside the part is broken, the rank with the most broken links inside it is excluded,
+  /// among equals the highest. The result need not contain `rank`.
   std::vector<int> survivors(int rank, int size) const {
     std::vector<int> part = part_of(rank, size);
     if (broken_.empty()) return part;

@@ -27,8 +27,8 @@ class payload_source {
   payload_source& operator=(const payload_source&) = delete;
 
   std::size_t size() const { return size_; }
-  /// Returns the bytes from `offset` on that are in the staging buffer, at least one. They are there
-  /// until the next call with an offset outside this piece.
+  /// Returns the bytes from `offset` on that are in the staging buffer, at least one. They are
+  /// there until the next call with an offset outside this piece.
   const_bytes at(std::size_t offset) {
     if (offset < begin_ || offset >= end_) {
       begin_ = offset;

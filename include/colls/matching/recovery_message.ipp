@@ -13,8 +13,8 @@ namespace colls {
 
 namespace detail {
 
-/// The beginning of the bytes of a recovery message. The lists follow it: the proved losses (4 bytes
-/// each), the broken links (8) and the lost ranks of a decision (8).
+/// The beginning of the bytes of a recovery message. The lists follow it: the proved losses (4
+/// bytes each), the broken links (8) and the lost ranks of a decision (8).
 struct recovery_header {
   std::uint8_t type = 0;
   std::uint8_t operation = 0;

@@ -18,12 +18,12 @@ class communicator_state;
 /// The interface through which a `communicator_recovery` sends messages and reports losses.
 class recovery_owner {
  public:
-  /// Sends the bytes of a recovery message to the world rank `peer`. Returns false if `peer` has left
-  /// the world.
+  /// Sends the bytes of a recovery message to the world rank `peer`. Returns false if `peer` has
+  /// left the world.
   virtual bool send_recovery(int peer, std::uint32_t communicator,
                              std::span<const std::byte> message) = 0;
-  /// Asks the world rank `peer`, to which the link of this rank is broken, whether it goes on without
-  /// this rank. If it does and can be reached again, this rank is told so.
+  /// Asks the world rank `peer`, to which the link of this rank is broken, whether it goes on
+  /// without this rank. If it does and can be reached again, this rank is told so.
   virtual void ask_lost_peer(int peer) = 0;
   /// Called when the ranks of a communicator have agreed that some of them are lost. Revokes the
   /// communicator, unless it has failed. `lost` contains ranks of the communicator.

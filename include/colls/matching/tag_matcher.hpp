@@ -87,8 +87,8 @@ class failure_hooks {
   /// Asks `peer`, whose connection has ended, whether it goes on without this rank. If so, calls
   /// `tag_matcher::excluded_by`.
   virtual void ask_lost_peer(int peer) { (void)peer; }
-  /// Called when the ranks have agreed to go on without `peer`, or, if not `is_excluded`, when those
-  /// of another communicator have agreed to go on with it.
+  /// Called when the ranks have agreed to go on without `peer`, or, if not `is_excluded`, when
+  /// those of another communicator have agreed to go on with it.
   virtual void peer_excluded(int peer, bool is_excluded) { (void)peer, (void)is_excluded; }
   /// Returns whether each loss of a rank of the communicator is proved, as `failure::proved` says.
   /// The result must be equal on all ranks of the communicator.

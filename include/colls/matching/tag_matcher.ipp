@@ -73,8 +73,8 @@ COLLS_ONCE void tag_matcher::revoke(communicator_state& communicator, failure re
 namespace detail {
 
 /// Returns the failure that a rank records when it is told `report`, which says that this rank is
-/// dead. The report is wrong, so the culprit is the rank that observed the failure or, if the report
-/// names no other rank, the reporter. It is -1 if this rank has the report from itself.
+/// dead. The report is wrong, so the culprit is the rank that observed the failure or, if the
+/// report names no other rank, the reporter. It is -1 if this rank has the report from itself.
 inline reported_failure blame_observer(const reported_failure& report, int rank, int reporter) {
   const failure& original = report;
   failure reason = original;
@@ -642,8 +642,8 @@ namespace detail {
 /// Appends to `text` what this rank knows about the current call of a late rank. `missed_sequence`
 /// is the number of the collective for which the rank is late, or 0 if the rank is late for a
 /// point-to-point operation. `is_quiet` is true if the late rank does not answer and may have
-/// entered the collective. `elsewhere` is the communicator of that call, or null if this rank is not
-/// a member of it.
+/// entered the collective. `elsewhere` is the communicator of that call, or null if this rank is
+/// not a member of it.
 inline void add_position(line& text, const communicator_state& comm,
                          const communicator_state* elsewhere, const stragglers::peer_entry& late,
                          std::uint64_t missed_sequence, bool is_quiet, time_point now) {

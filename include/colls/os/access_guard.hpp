@@ -30,8 +30,8 @@
 //   accessor: its work          message that it is done     the message
 //   accessor: its description   store of a mark             enter_mark (release)
 //   owner: other stores         store that closes a key     close_key, revoke_key (release)
-//     If one side sees the second store of the other, it also sees what the other has stored before,
-//     for example what the accessor says of its work, where users of the guard have it.
+//     If one side sees the second store of the other, it also sees what the other has stored
+//     before, for example what the accessor says of its work, where users of the guard have it.
 
 #include <atomic>
 #include <cstddef>

@@ -174,8 +174,8 @@ COLLS_ONCE void connector::examine_loss(connection& conn) {
 }
 
 COLLS_ONCE task<> connector::dial_lost_peer(connection& conn) {
-  // The kernel closes the sockets of a process one after the other, so its listener may still accept
-  // for a moment.
+  // The kernel closes the sockets of a process one after the other, so its listener may still
+  // accept for a moment.
   const time_point limit = scheduler_.now() + seconds;
   bool is_refused = false;
   for (time_point pause = milliseconds; !is_refused && scheduler_.now() < limit; pause *= 2) {

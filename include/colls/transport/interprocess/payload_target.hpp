@@ -75,10 +75,10 @@ class payload_target final : public payload_writer {
   /// Returns whether the payload is complete and its checksum is wrong.
   bool is_damaged() const { return is_damaged_; }
   /// Makes `receive` the destination of the payload. If `receive` has a fold function, that is, if
-  /// the payload is reduced or copied to elements that are not contiguous, each piece of the payload
-  /// is normally folded as soon as it arrives. However, if `in_place` is false, or if an element is
-  /// longer than `max_in_place_granularity` bytes, pieces of the payload are first gathered in
-  /// scratch memory. Fails `receive` if there is no scratch memory.
+  /// the payload is reduced or copied to elements that are not contiguous, each piece of the
+  /// payload is normally folded as soon as it arrives. However, if `in_place` is false, or if an
+  /// element is longer than `max_in_place_granularity` bytes, pieces of the payload are first
+  /// gathered in scratch memory. Fails `receive` if there is no scratch memory.
   void deliver_to(posted_receive& receive, bool in_place) {
     next_ = receive.data;
     if (receive.fold != nullptr && (!in_place || receive.granularity > max_in_place_granularity)) {
@@ -206,8 +206,8 @@ class payload_target final : public payload_writer {
   }
 
  private:
-  // Returns how many bytes are gathered before they are folded. A piece of this size is still in the
-  // second cache when it is folded.
+  // Returns how many bytes are gathered before they are folded. A piece of this size is still in
+  // the second cache when it is folded.
   static std::size_t gathered_piece_bytes(std::size_t granularity) {
     constexpr std::size_t piece = 256 * 1024;
     return granularity < piece ? piece - piece % granularity : granularity;
@@ -228,8 +228,8 @@ class payload_target final : public payload_writer {
     if (left_ == 0) end();
   }
   std::byte* gathered_begin() const { return static_cast<std::byte*>(gathered_.memory); }
-  // Folds the gathered bytes, which end with byte `delivered_ - 1` of the payload. The reduction may
-  // revoke the communicator, and so abandon the receive, while it reads these bytes.
+  // Folds the gathered bytes, which end with byte `delivered_ - 1` of the payload. The reduction
+  // may revoke the communicator, and so abandon the receive, while it reads these bytes.
   void fold_gathered() {
     const auto size = static_cast<std::size_t>(next_ - gathered_begin());
     next_ = gathered_begin();

@@ -98,8 +98,8 @@ COLLS_ONCE void peer_protocol::receive_revoke(connection& conn, const header& fr
   if (reason.code == errc::peer_failed && is_of_another && reason.proved) {
     matcher_.peer_died(reason.culprit, reason, conn.peer());
   }
-  // What the peer only suspects makes this communicator fail, and no other: the link of this rank to
-  // the culprit may be good.
+  // What the peer only suspects makes this communicator fail, and no other: the link of this rank
+  // to the culprit may be good.
   matcher_.revoke(frame.communicator, reported_failure(reason), conn.peer());
 }
 

@@ -373,8 +373,8 @@ class send_queue {
     if (frame.kind == kind::revoke) last_revoke_ = control_total_ + 1;
     control_total_ += header_bytes_ + size;
   }
-  // Queues a copy of all but the first `done` bytes of the frame of `send`. Returns false if there is
-  // no memory for these bytes.
+  // Queues a copy of all but the first `done` bytes of the frame of `send`. Returns false if there
+  // is no memory for these bytes.
   bool copy_rest(const posted_send& send, std::size_t done) {
     const std::size_t size = frame_bytes(send);
     try {

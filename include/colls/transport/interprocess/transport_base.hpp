@@ -73,7 +73,8 @@ class transport_base : engine::source,
   task<> close(time_point deadline);
   /// Returns the number of replacements that wait for a place in a world, as the store has told.
   int waiting() const { return waiting_; }
-  /// Leaves the store of the world, whose ranks go on with another world. The connections stay open.
+  /// Leaves the store of the world, whose ranks go on with another world. The connections stay
+  /// open.
   task<> leave_store(time_point deadline);
 
  protected:

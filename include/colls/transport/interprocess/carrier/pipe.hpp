@@ -32,8 +32,8 @@ class pipe_handler {
   /// error number `system_error`, which is 0 in the former case. If the handler does not close the
   /// pipe, the next poll calls this function again.
   virtual void ended(int system_error) = 0;
-  /// Called when the pipe cannot go on: there is no memory for the rest of a frame that it has begun
-  /// to write, or, if `fault` is not null, for that reason, which is the peer's.
+  /// Called when the pipe cannot go on: there is no memory for the rest of a frame that it has
+  /// begun to write, or, if `fault` is not null, for that reason, which is the peer's.
   virtual void abort(const char* fault = nullptr) = 0;
   /// Called when the peer has passed the descriptor of its shared heap. `heap` is empty if this
   /// process could not receive the descriptor.
@@ -121,8 +121,8 @@ class pipe {
     (void)record;
     return false;
   }
-  /// Fails, with the error `ec`, the receives that the pipe has taken and for which `matches` returns
-  /// true.
+  /// Fails, with the error `ec`, the receives that the pipe has taken and for which `matches`
+  /// returns true.
   virtual void fail_receives(std::error_code ec,
                              function_ref<bool(const posted_receive&)> matches) {
     (void)ec, (void)matches;

@@ -14,8 +14,8 @@
 
 namespace colls::interprocess {
 
-/// The carrier of TCP sockets. It reaches every peer. Another carrier may derive from this class, to
-/// open other pipes to peers that it reaches by TCP.
+/// The carrier of TCP sockets. It reaches every peer. Another carrier may derive from this class,
+/// to open other pipes to peers that it reaches by TCP.
 class socket_carrier : public listening_carrier {
  public:
   socket_carrier(engine& driver, world_info& info)
