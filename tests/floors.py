@@ -39,6 +39,7 @@ FLOORS = {
     "transport/simulated": ("base os coroutine matching channel", []),
     "transport/interprocess": ("base os coroutine driver matching channel bootstrap", ["boost"]),
     "transport/ucx": ("base os coroutine driver matching channel bootstrap transport/interprocess", ["boost", "ucx"]),
+    "transport/mpi": ("base reduction os coroutine driver matching channel algorithm bootstrap transport/interprocess", ["boost", "mpi"]),
     "cuda": (f"{LOW} algorithm call", ["cuda"]),
     "objects": ("base coroutine matching call", ["cereal"]),
     "ddp": ("base reduction os coroutine driver channel call", ["boost"]),
@@ -55,6 +56,7 @@ TOP = {
     "torch": ("torch_checkpoint torch torch_elastic torch_tensor", "base coroutine selection call ddp top:all top:world top:torch", ["torch"]),
     "objects": ("objects", "base coroutine matching call objects top:all", ["cereal"]),
     "ucx": ("transport/ucx", "base os coroutine driver matching bootstrap transport/interprocess transport/ucx", ["ucx"]),
+    "mpi": ("mpi", "base coroutine matching channel call transport/interprocess transport/mpi top:all top:world", ["boost", "mpi"]),
     "dlpack": ("dlpack", "base call top:all", ["dlpack"]),
     "format": ("format", "base coroutine selection call top:all", ["fmt"]),
 }
@@ -86,6 +88,7 @@ THIRD_PARTIES = {
     "cuda": r"cuda|cub/|thrust/|nvtx|nccl",
     "torch": r"torch/|ATen/|c10/",
     "ucx": r"uc[mpst]/",
+    "mpi": r"mpi\.h",
 }
 
 

@@ -19,8 +19,8 @@ VERSION = 19
 FOLDERS = ["bench", "examples", "include", "tests", "tools"]
 SUFFIXES = {".cpp", ".cu", ".cuh", ".hpp", ".ipp"}
 COLUMNS = 100
-# A list of what a test covers is one line.
-COMMENT = re.compile(r"\s*//+ (?!covers:)")
+# A list of what a test covers is one line, and so is the regular expression of an error.
+COMMENT = re.compile(r"\s*//+ (?!covers:|build error:)")
 WARNING = re.compile(r"^(.+?:\d+):\d+: \w+: code should be clang-formatted", re.MULTILINE)
 
 

@@ -44,6 +44,7 @@ PAGES = {
                   "transport/interprocess/carrier/carrier "
                   "transport/interprocess/carrier/pipe transport/interprocess/carrier/stream_pipe os/fd_mailbox"),
     "fabrics": ("Fabrics", "Include ``<colls/transport/ucx.hpp>``.", "transport/ucx transport/ucx/worker"),
+    "mpi": ("MPI", "Include ``<colls/mpi.hpp>``.", "mpi transport/mpi/mpi_transport"),
     "more": ("More headers", "", ""),
 }
 KINDS = {"class": "class", "struct": "struct", "concept": "concept", "enum": "enum-class",

@@ -388,6 +388,31 @@ TEST_CASE("dropping an unfinished collective revokes its communicator on all ran
   }
 }
 
+TEST_CASE("a reason on which all ranks agree ends a call and leaves the communicator good") {
+  for (const bool is_agreed : {true, false}) {
+    communicators all(2);
+    colls::fingerprint agreed;
+    agreed.operation = colls::collective::attach;
+    const auto refuse = [](bool by_all) -> task<> {
+      colls::failure reason(errc::not_applicable, "no rank can do it");
+      reason.agreed = by_all;
+      throw colls::error(reason);
+      co_return;
+    };
+    const auto start = [&](communicator& comm) {
+      return comm.underlying_core().begin<colls::detail::call<void>>(
+          colls::detail::cached_call(agreed), {}, 0,
+          [&](auto& call) { (void)(call.body = refuse(is_agreed)); });
+    };
+    operation<> first = start(all[0]);
+    operation<> second = start(all[1]);
+    CHECK(failure_of(all, first).code == errc::not_applicable);
+    CHECK(failure_of(all, second).code == errc::not_applicable);
+    CHECK((all[0].failed() == nullptr) == is_agreed);
+    if (is_agreed) all.check_good();
+  }
+}
+
 TEST_CASE("a call that fails after it has taken its number is dropped and no longer in flight") {
   struct : colls::failure_hooks {
     void revoked(colls::communicator_state&, const colls::failure&, int) override {}

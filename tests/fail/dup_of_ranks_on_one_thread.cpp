@@ -1,6 +1,6 @@
-// SPDX-FileCopyrightText: 2026 The colls authors SPDX-License-Identifier: BSL-1.0 build error:
-// colls: this transport cannot be made again for another executor: dup\(executor\) needs a
-// transport between processes
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+// build error: colls: this transport cannot be made again for another executor: dup\(executor\) needs a transport between processes
 #include <colls/inproc.hpp>
 
 #include <boost/asio/io_context.hpp>

@@ -1,6 +1,6 @@
-// SPDX-FileCopyrightText: 2026 The colls authors SPDX-License-Identifier: BSL-1.0 build error:
-// colls: elements must be arithmetic, float16, bfloat16, std::complex or a trivially copyable
-// struct that is no pointer, range or span
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+// build error: colls: elements must be arithmetic, float16, bfloat16, std::complex or a trivially copyable struct that is no pointer, range or span
 #include <colls/colls.hpp>
 
 #include <string>

@@ -1,5 +1,6 @@
-// SPDX-FileCopyrightText: 2026 The colls authors SPDX-License-Identifier: BSL-1.0 build error:
-// colls: an algorithm of your own moves host memory, and this communicator moves device memory
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+// build error: colls: an algorithm of your own moves host memory, and this communicator moves device memory
 #define COLLS_CUDA_STAND_IN
 #include <colls/colls.hpp>
 #include <colls/cuda/staged.hpp>

@@ -1,5 +1,6 @@
-// SPDX-FileCopyrightText: 2026 The colls authors SPDX-License-Identifier: BSL-1.0 build error:
-// colls: this algorithm does not combine the inputs in rank order, so the operation has to commute
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+// build error: colls: this algorithm does not combine the inputs in rank order, so the operation has to commute
 #include <colls/colls.hpp>
 
 #include <vector>

@@ -1,6 +1,6 @@
-// SPDX-FileCopyrightText: 2026 The colls authors SPDX-License-Identifier: BSL-1.0 build error:
-// colls: this algorithm does not derive from colls::collective_algorithm<C>, where C is the
-// collective that is called
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+// build error: colls: this algorithm does not derive from colls::collective_algorithm<C>, where C is the collective that is called
 #include <colls/colls.hpp>
 
 #include <vector>

@@ -1,5 +1,6 @@
-// SPDX-FileCopyrightText: 2026 The colls authors SPDX-License-Identifier: BSL-1.0 build error:
-// colls: the function run of this algorithm does not take the arguments of its collective
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+// build error: colls: the function run of this algorithm does not take the arguments of its collective
 #include <colls/colls.hpp>
 
 #include <vector>

@@ -1,6 +1,6 @@
-// SPDX-FileCopyrightText: 2026 The colls authors SPDX-License-Identifier: BSL-1.0 build error:
-// colls: a file that pins an algorithm of its own compiles it for the transport, so it includes the
-// transport.s header
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+// build error: colls: a file that pins an algorithm of its own compiles it for the transport, so it includes the transport.s header
 #define COLLS_SEPARATE_COMPILATION
 #ifdef MUST_NOT_COMPILE
 #include <colls/run.hpp>

@@ -1,6 +1,6 @@
-// SPDX-FileCopyrightText: 2026 The colls authors SPDX-License-Identifier: BSL-1.0 build error:
-// colls: the name of a transport has 1 to 31 printable characters without spaces, and is not
-// hybrid, tcp or shm
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+// build error: colls: the name of a transport has 1 to 31 printable characters without spaces, and is not hybrid, tcp or shm
 #include <colls/transport.hpp>
 
 struct own final : colls::transport_base {

@@ -1,6 +1,6 @@
-// SPDX-FileCopyrightText: 2026 The colls authors SPDX-License-Identifier: BSL-1.0 build error:
-// colls: join needs a transport with a name and with `static task<std::shared_ptr<Transport>>
-// make\(
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+// build error: colls: join needs a transport with a name and with `static task<std::shared_ptr<Transport>> make\(
 #include <colls/transport.hpp>
 
 struct own final : colls::transport_base {

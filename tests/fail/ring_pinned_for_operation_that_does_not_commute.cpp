@@ -1,6 +1,6 @@
-// SPDX-FileCopyrightText: 2026 The colls authors SPDX-License-Identifier: BSL-1.0 build error:
-// colls: this algorithm does not combine the inputs in rank order, so the operation has to commute:
-// wrap it in colls::commutative, or pin another
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+// build error: colls: this algorithm does not combine the inputs in rank order, so the operation has to commute: wrap it in colls::commutative, or pin another
 #include <colls/colls.hpp>
 
 #include <string>

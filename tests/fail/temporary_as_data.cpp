@@ -1,6 +1,6 @@
-// SPDX-FileCopyrightText: 2026 The colls authors SPDX-License-Identifier: BSL-1.0 build error:
-// colls: the data is a temporary that would be destroyed before the operation ends: give it a name,
-// or pass a std::span
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+// build error: colls: the data is a temporary that would be destroyed before the operation ends: give it a name, or pass a std::span
 #include <colls/colls.hpp>
 
 #include <string>

@@ -90,6 +90,13 @@ def main():
     flags["source.hpp"] = without[:1]
     # With the toolkit's own headers the tests of tests/cuda compile them.
     flags |= {header: [*without, "-DCOLLS_CUDA_STAND_IN"] for header in headers if header.startswith("cuda/")}
+    includes = run(["pkg-config", "--cflags-only-I", "ompi-c"])
+    mpi = includes.stdout.replace("-I", "-isystem ").split() if includes.returncode == 0 else None
+    for header in [header for header in headers if header.startswith("transport/mpi/") or header == "mpi.hpp"]:
+        if mpi is None:
+            print(f"{header}: skipped, no libopenmpi-dev")
+            alone = [each for each in alone if each != header]
+        flags[header] = [*flags.get(header, []), *(mpi or [])]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         outputs = pool.map(
             lambda header: compile_alone(compiler, include, header, *flags.get(header, [])), alone

@@ -553,6 +553,21 @@ TEST_CASE("a rank that is taken for dead blames the rank that does so") {
   CHECK(culprit_after(-1, 0) == -1);
 }
 
+TEST_CASE("what failed is known after this rank has left it") {
+  one_rank here;
+  communicator_state good{8, 0, 4, nullptr};
+  here.matching.add(good);
+  CHECK(!here.matching.has_failed(7));
+  here.matching.revoke(here.all, failure(errc::revoked, "first"));
+  CHECK(here.matching.has_failed(7));
+  here.matching.remove(here.all);
+  here.matching.remove(good);
+  CHECK(here.matching.has_failed(7));
+  CHECK(!here.matching.has_failed(8));
+  CHECK(!here.matching.has_failed(9));
+  here.matching.add(here.all);
+}
+
 TEST_CASE("a message for a rank that has left the communicator is answered") {
   one_rank here;
   here.matching.remove(here.all);

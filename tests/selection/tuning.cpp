@@ -221,6 +221,24 @@ TEST_CASE("the least predicted time is chosen, with the best segments and lanes"
   CHECK(tuning.choose({collective::all_to_all, 1000, 5}, open, only_bruck).choice.lanes == 1);
 }
 
+TEST_CASE("the time of a native collective lies on lines through the measured ones") {
+  colls::native_cost cost;
+  CHECK(!cost.is_known());
+  cost = {{1000, 5000, 100'000, 2'000'000}};
+  CHECK(cost.is_known());
+  CHECK(cost.time(0) == 1000);
+  CHECK(cost.time(8) == 1000);
+  CHECK(cost.time(4 << 10) > 1000);
+  CHECK(cost.time(4 << 10) < 5000);
+  CHECK(cost.time(8 << 10) == doctest::Approx(5000).epsilon(0.01));
+  CHECK(cost.time(256 << 10) == doctest::Approx(100'000).epsilon(0.01));
+  // Longer vectors continue the last line.
+  CHECK(cost.time(8 << 20) == doctest::Approx(2'000'000 + 4096 * (1'900'000 / 3840)).epsilon(0.01));
+  // A shorter time for a longer vector is noise.
+  cost.times[2] = 10;
+  CHECK(cost.time(100 << 10) == 5000);
+}
+
 TEST_CASE("no choice is worse than another of the table") {
   colls::tuning tuning;
   tuning.set(simple);

@@ -163,6 +163,8 @@ concept runnable_algorithm = requires {
 /// Returns the reason why the algorithm cannot perform the call that `query` describes, or null if
 /// the algorithm can perform it.
 inline const char* refusal(const algorithm_info& info, const selection_query& query) {
+  if (info.id == algorithm::native && query.native_obstacle != nullptr)
+    return query.native_obstacle;
   if (info.needs.commutative && !query.commutative) {
     return "it sums in an order of its own, and this operation is not commutative";
   }

@@ -21,6 +21,8 @@ struct selection_query {
   bool commutative = true;
   order reduction_order = order::any;
   bool reduces = false;
+  /// Why the algorithm `native` cannot perform the call, or null if it can.
+  const char* native_obstacle = nullptr;
 
   friend constexpr bool operator==(const selection_query&, const selection_query&) = default;
 };

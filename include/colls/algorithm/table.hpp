@@ -92,6 +92,10 @@ constexpr auto algorithms_of() {
   }
 }
 
+/// The algorithms of the collective `Coll` that `Transport` alone has, such as that of MPI.
+template <collective Coll, class Transport>
+inline constexpr auto native_algorithms = algorithm_list<>();
+
 /// Returns whether `coll` has the algorithm `algo` on at least one transport. If `commutes` is
 /// false, ignores algorithms that require a commutative operation.
 constexpr bool has_algorithm(collective coll, algorithm algo, bool commutes) {
@@ -120,7 +124,7 @@ class algorithm_table {
   /// Calls `visitor.operator()<Algorithm>()` for each algorithm of the collective `Coll`.
   template <collective Coll, class Visitor>
   static constexpr void for_each(const Visitor& visitor) {
-    algorithms_of<Coll>().for_each([&]<auto Algorithm>() {
+    all<Coll>.for_each([&]<auto Algorithm>() {
       static_assert(Algorithm.operation == Coll && Algorithm.id != algorithm::custom,
                     "an algorithm of colls derives from built_in<collective, algorithm>, and is in "
                     "the list of its collective");
@@ -142,10 +146,13 @@ class algorithm_table {
   /// Returns the list of the algorithms of the collective `Coll` that have a frameless form.
   template <collective Coll>
   static constexpr auto frameless_algorithms() {
-    return frameless_algorithms(algorithms_of<Coll>());
+    return frameless_algorithms(all<Coll>);
   }
 
  private:
+  template <collective Coll>
+  static constexpr auto all = algorithms_of<Coll>() + native_algorithms<Coll, transport>;
+
   template <auto... Algorithms>
   static constexpr auto frameless_algorithms(algorithm_list<Algorithms...>) {
     return (algorithm_list<>() + ... +

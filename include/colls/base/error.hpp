@@ -131,9 +131,10 @@ constexpr errc_text text_of(errc code) {
     case errc::no_device:
       return {"no_device", "check the driver (nvidia-smi) and CUDA_VISIBLE_DEVICES"};
     case errc::device_failed:
-      return {"device_failed",
-              "a CUDA call failed; after a kernel error the process cannot use that device any "
-              "more"};
+      return {
+          "device_failed",
+          "a call of CUDA, NCCL or MPI failed; after a kernel error the process cannot use that "
+          "device any more"};
     case errc::crypto_failed:
       return {"crypto_failed",
               "joining needs OpenSSL's SHA-256 and HMAC, and random numbers: look at OPENSSL_CONF "
@@ -184,7 +185,7 @@ struct failure {
   collective operation = collective::none;
   bool refused = false;  // the call was invalid and sent nothing; the communicator stays usable
   bool proved = false;   // the culprit is known to have ended, rather than suspected
-  std::uint8_t reserved[1] = {};
+  bool agreed = false;   // all ranks end the call for this reason; the communicator stays usable
   std::uint64_t sequence = 0;
   std::uint64_t bytes_done = 0;      // the bytes that were sent and received before the failure
   std::uint64_t bytes_expected = 0;  // the length of the message; 0 if unknown, as for collectives

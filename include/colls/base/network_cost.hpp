@@ -4,6 +4,8 @@
 
 // network_cost: the parameters of a network from which the cost model predicts the time of a call.
 
+#include <colls/base/algorithm_names.hpp>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -30,6 +32,26 @@ struct link_cost {
   friend constexpr bool operator==(const link_cost&, const link_cost&) = default;
 };
 
+/// How long the native algorithm of a collective takes for some lengths of the vector, as measured.
+struct native_cost {
+  static constexpr std::uint64_t sizes[] = {8, 8 << 10, 256 << 10, 4 << 20};
+  picoseconds times[4] = {};  // 0 if they are not known
+
+  constexpr bool is_known() const { return times[0] != 0; }
+  /// Returns the time for a vector of `bytes` bytes, on a line through two measured points.
+  constexpr picoseconds time(std::uint64_t bytes) const {
+    int right = 1;
+    while (right < 3 && bytes > sizes[right]) ++right;
+    const picoseconds low = times[right - 1];
+    const picoseconds high = times[right] > low ? times[right] : low;
+    if (bytes <= sizes[right - 1]) return low;
+    const std::uint64_t kib = (bytes - sizes[right - 1] + 1023) >> 10;
+    return low + kib * ((high - low) / ((sizes[right] - sizes[right - 1] + 1023) >> 10));
+  }
+
+  friend constexpr bool operator==(const native_cost&, const native_cost&) = default;
+};
+
 /// The cost parameters of a network, as in the LogGP model. All ranks of a communicator use equal
 /// parameters. Members whose names end in `per_kib` are times per KiB.
 struct network_cost {
@@ -42,6 +64,11 @@ struct network_cost {
   bool one_thread = false;           // whether all ranks run in turn on one thread
   int cores = 0;                     // the number of cores of a host, or 0 to ignore core sharing
   picoseconds time_slice = 0;        // how long a rank runs on a shared core at a time
+  native_cost native[11] = {};       // the native algorithms, from `barrier` to `exscan`
+
+  constexpr const native_cost& native_of(collective coll) const {
+    return native[static_cast<int>(coll) - static_cast<int>(collective::barrier)];
+  }
 
   friend constexpr bool operator==(const network_cost&, const network_cost&) = default;
 };

@@ -241,7 +241,7 @@ class call_base : public operation_record, public recycled {
       reason_ = cause;
       return;
     }
-    if (hash != 0 && !communicator->failed()) {
+    if (hash != 0 && !communicator->failed() && !cause.agreed) {
       failure reason = cause;
       reason.operation = operation;
       reason.sequence = sequence;

@@ -246,7 +246,9 @@ struct call_body {
     }
     const auto rows = cut_group(parts);
     const int count = static_cast<int>(rows.size());
-    const int max_concurrent = std::min(64, unused_lane / net.lanes());
+    const int max_concurrent = has_ordered_collectives<typename Channel::transport_type>
+                                   ? 1
+                                   : std::min(64, unused_lane / net.lanes());
     const int concurrent = std::min(count, max_concurrent);
     const auto reduce_rows = [&](int first) -> task<> {
       const Channel lane = net.lane(first * net.lanes());

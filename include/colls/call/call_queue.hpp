@@ -25,6 +25,9 @@ struct cached_call {
       : call_fingerprint(agreed) {
     record.hash = hash_of(agreed);
     record.operation = agreed.operation;
+    record.op_number =
+        agreed.op <= UINT8_MAX ? static_cast<std::uint8_t>(agreed.op) : std::uint8_t{0};
+    record.element_type = agreed.op != 0 ? agreed.accumulate : agreed.type;
     record.started = never;
     record.segment = choice.segment;
     record.lanes = choice.lanes;

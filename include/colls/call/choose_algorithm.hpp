@@ -127,16 +127,18 @@ call_cache::entry choose_algorithm(const tuning& selection, const fingerprint& r
 }
 
 /// Returns the choice for a call of the collective `coll` with `bytes` bytes on `ranks` ranks, and
-/// the predictions for all algorithms that can do the call.
+/// the predictions for all algorithms that can do the call. `native_obstacle` is why the algorithm
+/// `native` cannot, or null.
 template <class Transport>
 explanation explain_choice(const tuning& selection, collective coll, std::uint64_t bytes, int ranks,
-                           const options& requested, const algorithm_info* custom) {
+                           const options& requested, const algorithm_info* custom,
+                           const char* native_obstacle) {
   const options opts = selectable_options<Transport>(requested);
   using all = algorithm_table<basic_channel<Transport>>;
   const bool reduces = coll == collective::all_reduce || coll == collective::reduce ||
                        coll == collective::reduce_scatter || coll == collective::scan ||
                        coll == collective::exscan;
-  const selection_query query{coll, bytes, ranks, true, opts.order, reduces};
+  const selection_query query{coll, bytes, ranks, true, opts.order, reduces, native_obstacle};
   algorithm_candidates candidates;
   if (custom == nullptr) {
     with_collective(coll, [&]<collective Coll>() {

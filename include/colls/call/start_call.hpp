@@ -28,15 +28,27 @@ template <collective Coll>
   const algorithm_info* const custom = custom_of(opts, Coll);
   if (custom != nullptr) requested.shape = with_name(requested.shape, custom->name);
   if (const call_cache::entry* const known = cache().find(requested, custom)) return known;
+  selection_query complete = query;
+  if constexpr (has_ordered_collectives<Transport>) {
+    complete.native_obstacle = net_->native_obstacle(state(), requested, tuning().costs());
+  }
   const call_cache::entry chosen =
-      choose_algorithm<Coll, Transport>(tuning(), requested, query, opts, custom, check);
+      choose_algorithm<Coll, Transport>(tuning(), requested, complete, opts, custom, check);
   return check.failed() ? nullptr : &cache().add(chosen);
 }
 
 template <class Transport>
 explanation core<Transport>::explain(collective coll, std::uint64_t bytes, const options& opts,
                                      const algorithm_info* custom) const {
-  return explain_choice<Transport>(tuning(), coll, bytes, state().size(), opts, custom);
+  const char* native_obstacle = nullptr;
+  if constexpr (has_ordered_collectives<Transport>) {
+    fingerprint call;
+    call.operation = coll;
+    call.algorithm = opts.algorithm;
+    native_obstacle = net_->native_obstacle(state(), call, tuning().costs());
+  }
+  return explain_choice<Transport>(tuning(), coll, bytes, state().size(), opts, custom,
+                                   native_obstacle);
 }
 
 template <class Transport>
@@ -410,6 +422,9 @@ operation<> core<Transport>::measure(const options& opts) {
   const auto measure_costs = [](basic_channel<Transport> net, core& comm) -> task<> {
     network_cost costs = comm.tuning().costs();
     co_await detail::calibrate(net, costs);
+    if constexpr (has_ordered_collectives<Transport>) {
+      co_await net.net().measure_collectives(net, costs);
+    }
     costs.cores = 0;  // because the measured times already include the sharing of cores
     comm.set_costs(costs);
   };

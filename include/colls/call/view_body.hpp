@@ -151,7 +151,9 @@ struct view_body {
       co_await move_piece(net, 0);
       co_return;
     }
-    const int width = std::min(view_lanes, pieces);
+    const int width = has_ordered_collectives<typename Channel::transport_type>
+                          ? 1
+                          : std::min(view_lanes, pieces);
     const auto lane = [&](int k) {
       return net.concurrent(
           run_segments<Channel>(net.lane(k * net.lanes()), k, width, pieces, move_piece));

@@ -186,6 +186,10 @@ template <class Transport>
 concept multi_send_recv_transport =
     transport<Transport> && startable<typename Transport::multi_send_recv_operation>;
 
+/// Satisfied by a transport whose native collectives must begin in the same order on all ranks.
+template <class Transport>
+concept has_ordered_collectives = requires { requires Transport::has_ordered_collectives; };
+
 /// A transport that moves its messages through another transport, `net.next_layer()`. The buffers
 /// of the two transports lie in different kinds of memory.
 template <class Transport, class NextLayer>

@@ -37,8 +37,10 @@ struct operation_record {
   collective operation = collective::none;
   algorithm pinned = algorithm::automatic;  // the algorithm that the caller pinned
   order reduction_order = order::any;       // the order that the caller asked for
-  time_point started = 0;                   // the start time; if `never`, the first sweep sets it
-  time_point deadline = never;              // when the timeout of the whole operation expires
+  std::uint8_t op_number = 0;               // of a built-in reduction operation, or 0
+  std::uint32_t element_type = 0;    // the type in which elements are combined, or their type
+  time_point started = 0;            // the start time; if `never`, the first sweep sets it
+  time_point deadline = never;       // when the timeout of the whole operation expires
   time_point last_progress = 0;      // when a sweep last saw `bytes` change; `never` while queued
   std::uint64_t bytes = 0;           // bytes sent and received so far
   std::uint64_t bytes_in_place = 0;  // the part of `bytes` that does not count as copied

@@ -136,6 +136,12 @@ class tag_matcher final : public match_queues, recovery_owner {
 
   void add(communicator_state& communicator);
   void remove(communicator_state& communicator);
+  /// Returns whether the communicator `id` has failed, or had failed when this rank left it.
+  bool has_failed(std::uint32_t id) const {
+    if (const communicator_state* const comm = find(id)) return comm->failed();
+    const communicator_table::departed* const left = communicators_.find_departed(id);
+    return left != nullptr && left->reason != nullptr;
+  }
   communicator_state* find(std::uint32_t id) const { return communicators_.find(id); }
   /// Reserves the ids from `first` to `first + count - 1` for a communicator that is being created.
   /// Returns false if one of these ids is reserved or in use on this rank, or was in use before.

@@ -1,0 +1,207 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// mpi: `mpi::attach`, which makes a communicator that has the collectives of an installed MPI
+// beside all algorithms of colls. No other header of colls includes that of MPI.
+
+#include <colls/world.hpp>
+#include <colls/transport/mpi/attach_order.hpp>
+#include <colls/transport/mpi/measure_native.hpp>
+
+#include <colls/call/communicator.ipp>
+#include <colls/interprocess.hpp>
+
+namespace colls::mpi {
+
+/// A communicator whose calls can use MPI.
+using communicator = colls::communicator<transport>;
+
+namespace detail {
+
+using channel = basic_channel<interprocess_transport>;
+
+/// What a rank tells the others while they attach MPI.
+struct attach_report {
+  enum class state : std::int32_t { good, finalised, wrong_thread, no_communicator };
+
+  state problem = state::good;
+  std::int32_t rank = -1;    // in the communicator of MPI
+  std::int32_t size = 0;     // of the communicator of MPI
+  std::int32_t number = -1;  // of the attachment, if this is rank 0
+};
+
+inline task<std::vector<attach_report>> exchange(channel net, attach_report own) {
+  std::vector<attach_report> all(static_cast<std::size_t>(net.size()));
+  const any_buffer reports(all.data(), all.size(), sizeof(attach_report));
+  const any_buffer place = reports.subspan(static_cast<std::size_t>(net.rank()), 1);
+  *static_cast<attach_report*>(place.data()) = own;
+  co_await recursive_doubling::all_gather.run(net, place, reports,
+                                              partition::blocks(1, net.size()));
+  co_return all;
+}
+
+/// Throws what ends the call on all ranks, and leaves the communicator good.
+[[noreturn, gnu::format(printf, 2, 3)]] inline void refuse(errc code, const char* pattern, ...) {
+  failure reason(code);
+  std::va_list arguments;
+  va_start(arguments, pattern);
+  std::vsnprintf(reason.detail, sizeof reason.detail, pattern, arguments);
+  va_end(arguments);
+  reason.agreed = true;
+  throw error(reason);
+}
+
+/// Throws if a rank has reported a problem.
+inline void check_reports(const std::vector<attach_report>& reports) {
+  for (std::size_t i = 0; i < reports.size(); ++i) {
+    const int rank = static_cast<int>(i);
+    switch (reports[i].problem) {
+      case attach_report::state::good:
+        break;
+      case attach_report::state::finalised:
+        refuse(errc::invalid_argument, "MPI has been finalised on rank %d: attach it before", rank);
+      case attach_report::state::wrong_thread:
+        refuse(errc::invalid_argument,
+               "rank %d: MPI was initialised for one thread, and another calls attach: call "
+               "MPI_Init_thread with MPI_THREAD_SERIALIZED, or attach on the thread that has "
+               "initialised MPI",
+               rank);
+      case attach_report::state::no_communicator:
+        refuse(errc::invalid_argument,
+               "options::comm of rank %d is MPI_COMM_NULL or an intercommunicator", rank);
+      default:
+        refuse(errc::protocol_error, "rank %d has sent no report of MPI", rank);
+    }
+  }
+}
+
+/// Throws unless the communicator of MPI has exactly the ranks of `reports`, in this order.
+inline void check_ranks(const std::vector<attach_report>& reports) {
+  const int ranks = static_cast<int>(reports.size());
+  for (int rank = 0; rank < ranks; ++rank) {
+    const attach_report& each = reports[static_cast<std::size_t>(rank)];
+    if (each.size == 1 && ranks > 1) {
+      refuse(errc::not_applicable,
+             "MPI knows of one rank alone on rank %d: start the program with mpirun, or another "
+             "launcher that speaks the PMI of this MPI",
+             rank);
+    }
+    if (each.size != ranks || each.rank != rank) {
+      refuse(errc::invalid_argument,
+             "rank %d of %d is rank %d of %d in options::comm, which must have the same ranks in "
+             "the same order",
+             rank, ranks, each.rank, each.size);
+    }
+  }
+}
+
+/// Reports what the communicator `comm` of MPI is.
+inline attach_report report_on(MPI_Comm comm) {
+  attach_report result;
+  int is_inter = 0;
+  if (comm != MPI_COMM_NULL) check(MPI_Comm_test_inter(comm, &is_inter), "MPI_Comm_test_inter");
+  if (comm == MPI_COMM_NULL || is_inter != 0) {
+    result.problem = attach_report::state::no_communicator;
+    return result;
+  }
+  check(MPI_Comm_rank(comm, &result.rank), "MPI_Comm_rank");
+  check(MPI_Comm_size(comm, &result.size), "MPI_Comm_size");
+  return result;
+}
+
+/// Duplicates a communicator of MPI, as the attachment `number` of it.
+inline task<MPI_Comm> duplicate(channel net, MPI_Comm comm, int number) {
+  attach_order& order = attach_order::of(comm);
+  const communicator_state& state = *net.record().communicator;
+  engine& driver = net.net().driver();
+  const auto fail = [&] {
+    order.is_broken = true;
+    environment::get().note_failure();
+    throw error(state.reason());
+  };
+  while (order.next != number) {
+    if (state.failed()) fail();
+    if (order.is_broken) {
+      throw error(errc::not_applicable, "an earlier attachment of this communicator has failed");
+    }
+    co_await driver.sleep_until(driver.now() + milliseconds / 10);
+  }
+  MPI_Comm result = MPI_COMM_NULL;
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Comm_idup(comm, &result, &request), "MPI_Comm_idup");
+  ++order.next;
+  for (;;) {
+    int has_ended = 0;
+    check(MPI_Test(&request, &has_ended, MPI_STATUS_IGNORE), "MPI_Comm_idup");
+    if (has_ended != 0) break;
+    if (state.failed()) fail();
+    co_await driver.sleep_until(driver.now() + milliseconds / 10);
+  }
+  check(MPI_Comm_set_errhandler(result, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  co_return result;
+}
+
+inline task<communicator> attach_body(channel net, colls::detail::core<interprocess_transport>& on,
+                                      options opts) {
+  attach_report own;
+  if (environment::is_finalised()) {
+    own.problem = attach_report::state::finalised;
+  } else if (environment::is_initialised() && environment::thread_obstacle() != nullptr) {
+    own.problem = attach_report::state::wrong_thread;
+  }
+  check_reports(co_await exchange(net, own));
+  environment::get().initialise();
+
+  const std::vector<attach_report> reports = co_await exchange(net, report_on(opts.comm));
+  check_reports(reports);
+  check_ranks(reports);
+  if (net.rank() == 0) own.number = attach_order::of(opts.comm).given++;
+  const std::vector<attach_report> numbers = co_await exchange(net, own);
+
+  const MPI_Comm copy = co_await duplicate(net, opts.comm, numbers.front().number);
+  const auto made = std::make_shared<transport>(on.shared_net(), opts, copy);
+  communicator result = co_await colls::detail::split_body<interprocess_transport, transport>(
+      net, on, {0, net.rank(), 0}, made);
+  made->set_communicator(result.underlying_core().state().id());
+  co_return result;
+}
+
+}  // namespace detail
+
+/// Makes a communicator that has the same ranks as `comm` and, for the collectives on it, the
+/// non-blocking ones of MPI as `algorithm::native` beside all algorithms of colls. Messages, and
+/// all algorithms but `native`, use the links of colls. Afterwards `measure()` finds out how long
+/// MPI takes, and `automatic` chooses `native` where that is less than any algorithm of colls would
+/// take; before, only calls that pin it use MPI.
+///
+///     auto fast = co_await colls::mpi::attach(world);
+///     co_await fast.measure();
+///     co_await fast.all_reduce(gradients);
+///
+/// MPI does broadcasts, gathers, scatters and exchanges of elements of all types, and sums and
+/// products of 8- to 64-bit integers, float, double and their complex numbers, with the other
+/// built-in operations on integers. Calls that it cannot do use the algorithms of colls, or fail
+/// with `not_applicable` if they pin `native`. What `split`, `group` and `dup` make of the result
+/// has no communicator of MPI: attach one to what they make of `comm`.
+///
+/// MPI is initialised if the program has not done so, and then finalised when the process exits,
+/// unless something has failed. All calls are made by the calling thread.
+///
+/// Fails on all ranks, and leaves `comm` good, with `invalid_argument` if `options::comm` has other
+/// ranks or another order, if MPI has been finalised, or if it was initialised for another thread;
+/// and with `not_applicable` if MPI knows of one rank alone, because its launcher was not used.
+/// Two exceptions to what colls promises otherwise: a rank that dies while MPI is initialised may
+/// leave the others waiting in MPI_Init_thread, and `options::in_place` says of another.
+inline operation<communicator> attach(world& comm, const options& opts = {}) {
+  using colls::detail::cached_call;
+  auto& on = comm.underlying_core();
+  fingerprint agreed;
+  agreed.operation = collective::attach;
+  agreed.shape = opts.in_place ? 6 : 5;
+  return on.template begin<colls::detail::call<communicator>>(
+      cached_call(agreed), {}, 0,
+      [&](auto& call) { (void)(call.body = detail::attach_body({on.net(), call}, on, opts)); });
+}
+
+}  // namespace colls::mpi

@@ -1,0 +1,144 @@
+// SPDX-FileCopyrightText: 2026 The colls authors
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+// mpi_transport: the transport of communicators that have the native collectives of MPI beside all
+// algorithms of colls. Messages go through the links of the world.
+
+#include <colls/algorithm/table.hpp>
+#include <colls/transport/interprocess/interprocess_transport.hpp>
+#include <colls/transport/mpi/datatypes.hpp>
+
+namespace colls::mpi {
+
+/// How `attach` uses MPI. The options must be equal on all ranks.
+struct options {
+  /// The communicator of MPI that has the ranks of the communicator of colls, in the same order.
+  /// `attach` duplicates it.
+  MPI_Comm comm = MPI_COMM_WORLD;
+  /// If true, MPI works on the buffers of the caller. They are then not copied, but MPI cannot
+  /// cancel a collective: dropping an operation, and the end of one that has failed, block until
+  /// MPI has ended it, without a limit.
+  bool in_place = false;
+};
+
+/// The transport of a communicator that `attach` has made.
+class transport {
+ public:
+  using host_transport = interprocess_transport;
+  static constexpr bool consumes = true;
+
+  transport(std::shared_ptr<host_transport> host, const options& opts, MPI_Comm comm)
+      : host_(std::move(host)), opts_(opts), comm_(comm), pool_(std::make_shared<memory_pool>()) {
+    environment::get().transport_made();
+  }
+  transport(const transport&) = delete;
+  transport& operator=(const transport&) = delete;
+  ~transport() {
+    environment& mpi = environment::get();
+    mpi.transport_destroyed();
+    mpi.sweep();
+    const bool has_failed =
+        is_retired_ || matching().has_failed(0) || (id_ != 0 && matching().has_failed(id_));
+    if (has_failed) {
+      mpi.note_failure();
+    } else if (!environment::is_finalised()) {
+      (void)MPI_Comm_free(&comm_);  // nobody can be told
+    }
+  }
+
+  host_transport& host() const { return *host_; }
+
+  // ---- what `colls::transport` and its refinements ask for
+
+  int rank() const { return host_->rank(); }
+  int size() const { return host_->size(); }
+  auto send(const message_key& key, const_bytes data, operation_record& record) {
+    return host_->send(key, data, record);
+  }
+  auto recv(const message_key& key, mutable_bytes buffer, operation_record& record) {
+    return host_->recv(key, buffer, record);
+  }
+  time_point now() const { return host_->now(); }
+  tag_matcher& matching() const { return host_->matching(); }
+  run_queue& queue() { return host_->queue(); }
+  void wake_driver() { host_->wake_driver(); }
+  void wake_peers() { host_->wake_peers(); }
+  engine& driver() { return host_->driver(); }
+  int node_of(int rank) const { return host_->node_of(rank); }
+  task<> close(time_point deadline) { return host_->close(deadline); }
+  network_cost costs() const { return host_->costs(); }
+
+  struct multi_send_recv_operation : host_transport::multi_send_recv_operation {
+    template <class... Arguments>
+    multi_send_recv_operation(transport& net, Arguments&&... arguments)
+        : host_transport::multi_send_recv_operation(net.host(),
+                                                    std::forward<Arguments>(arguments)...) {}
+  };
+  std::shared_ptr<std::byte> allocate(std::size_t size) { return host_->allocate(size); }
+  bool can_expose(const_bytes data) const { return host_->can_expose(data); }
+  struct bounce_buffer : host_transport::bounce_buffer {
+    explicit bounce_buffer(transport& net) : host_transport::bounce_buffer(net.host()) {}
+  };
+  struct exposure : host_transport::exposure {
+    exposure(transport& net, communicator_state& comm)
+        : host_transport::exposure(net.host(), comm) {}
+  };
+  using view = host_transport::view;
+  view* view_of(int peer) { return host_->view_of(peer); }
+
+  // ---- native collectives
+
+  static constexpr bool has_ordered_collectives = true;
+
+  MPI_Comm comm() const { return comm_; }
+  bool is_in_place() const { return opts_.in_place; }
+  const std::shared_ptr<memory_pool>& pool() const { return pool_; }
+  /// Names the communicator of colls whose ranks are those of `comm()`.
+  void set_communicator(std::uint32_t id) { id_ = id; }
+  /// Makes this transport use MPI no more, because a call of MPI may never end.
+  void retire() { is_retired_ = true; }
+  /// Returns why MPI does not do the call with the fingerprint `call` on `comm`, or null if it
+  /// does. The result is equal on all ranks.
+  const char* native_obstacle(const communicator_state& comm, const fingerprint& call,
+                              const network_cost& costs) const;
+  /// Measures the native collectives and stores their times in `costs`, on the communicator that
+  /// `attach` has made. On others nothing is measured, because they have none.
+  template <class Channel>
+  static task<> measure_collectives(Channel net, network_cost& costs);
+
+ private:
+  std::shared_ptr<host_transport> host_;
+  options opts_;
+  MPI_Comm comm_;
+  std::shared_ptr<memory_pool> pool_;
+  std::uint32_t id_ = 0;
+  bool is_retired_ = false;
+};
+
+inline const char* transport::native_obstacle(const communicator_state& comm,
+                                              const fingerprint& call,
+                                              const network_cost& costs) const {
+  if (comm.id() != id_) {
+    return "MPI has no communicator for these ranks: attach one to this communicator";
+  }
+  if (call.algorithm == algorithm::automatic && !costs.native_of(call.operation).is_known()) {
+    return "how long MPI takes is not known: measure() finds out";
+  }
+  const bool reduces = call.op != 0;
+  if (reduces && call.wire != wire::accumulate) return "MPI sends no elements of the storage type";
+  if (reduces && !native_reduction_of(call.accumulate, call.op)) {
+    return "MPI has no such operation on elements of this type, or says less about its result";
+  }
+  if (call.operation == collective::all_to_all && call.shape != 0) {
+    return "the lengths of the blocks are known to their ranks alone";
+  }
+  // Only equal blocks may be longer than a count of MPI says, and vectors that are cut.
+  const bool has_lengths = call.shape != 0 && call.operation != collective::all_reduce;
+  if ((has_lengths || call.operation == collective::reduce_scatter) && call.count > max_count) {
+    return "the counts of MPI are too small for this vector";
+  }
+  return nullptr;
+}
+
+}  // namespace colls::mpi
