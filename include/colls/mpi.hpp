@@ -23,12 +23,22 @@ using channel = basic_channel<interprocess_transport>;
 
 /// What a rank tells the others while they attach MPI.
 struct attach_report {
-  enum class state : std::int32_t { good, finalised, wrong_thread, no_communicator };
+  enum class state : std::int32_t {
+    good,
+    finalised,
+    wrong_thread,
+    not_initialised,
+    no_communicator,
+    broken,
+    other_ranks
+  };
 
   state problem = state::good;
-  std::int32_t rank = -1;    // in the communicator of MPI
-  std::int32_t size = 0;     // of the communicator of MPI
-  std::int32_t number = -1;  // of the attachment, if this is rank 0
+  std::int32_t rank = -1;      // in the communicator of MPI
+  std::int32_t size = 0;       // of the communicator of MPI
+  std::int32_t process = -1;   // the rank in MPI_COMM_WORLD
+  std::int32_t processes = 0;  // of MPI_COMM_WORLD
+  std::int32_t number = -1;    // of the attachment, if this is rank 0
 };
 
 inline task<std::vector<attach_report>> exchange(channel net, attach_report own) {
@@ -67,9 +77,22 @@ inline void check_reports(const std::vector<attach_report>& reports) {
                "MPI_Init_thread with MPI_THREAD_SERIALIZED, or attach on the thread that has "
                "initialised MPI",
                rank);
+      case attach_report::state::not_initialised:
+        refuse(errc::invalid_argument,
+               "MPI is not initialised on rank %d, and all processes must initialise it together: "
+               "attach it to the world before, or call MPI_Init on all ranks",
+               rank);
       case attach_report::state::no_communicator:
         refuse(errc::invalid_argument,
                "options::comm of rank %d is MPI_COMM_NULL or an intercommunicator", rank);
+      case attach_report::state::broken:
+        refuse(errc::not_applicable,
+               "an earlier attachment of options::comm has failed or was dropped on rank %d: pass "
+               "another communicator of MPI, such as a duplicate",
+               rank);
+      case attach_report::state::other_ranks:
+        refuse(errc::invalid_argument,
+               "options::comm of rank %d has other ranks, or has them in another order", rank);
       default:
         refuse(errc::protocol_error, "rank %d has sent no report of MPI", rank);
     }
@@ -81,7 +104,7 @@ inline void check_ranks(const std::vector<attach_report>& reports) {
   const int ranks = static_cast<int>(reports.size());
   for (int rank = 0; rank < ranks; ++rank) {
     const attach_report& each = reports[static_cast<std::size_t>(rank)];
-    if (each.size == 1 && ranks > 1) {
+    if (each.processes == 1 && ranks > 1) {
       refuse(errc::not_applicable,
              "MPI knows of one rank alone on rank %d: start the program with mpirun, or another "
              "launcher that speaks the PMI of this MPI",
@@ -107,39 +130,123 @@ inline attach_report report_on(MPI_Comm comm) {
   }
   check(MPI_Comm_rank(comm, &result.rank), "MPI_Comm_rank");
   check(MPI_Comm_size(comm, &result.size), "MPI_Comm_size");
+  check(MPI_Comm_size(MPI_COMM_WORLD, &result.processes), "MPI_Comm_size");
+  check(MPI_Comm_rank(MPI_COMM_WORLD, &result.process), "MPI_Comm_rank");
+  if (attach_order::of(comm).is_broken) result.problem = attach_report::state::broken;
   return result;
 }
 
-/// Duplicates a communicator of MPI, as the attachment `number` of it.
-inline task<MPI_Comm> duplicate(channel net, MPI_Comm comm, int number) {
-  attach_order& order = attach_order::of(comm);
-  const communicator_state& state = *net.record().communicator;
-  engine& driver = net.net().driver();
-  const auto fail = [&] {
-    order.is_broken = true;
+/// Makes MPI progress while this process waits for something else, until MPI is finalised. MPI
+/// moves nothing by itself, and other ranks may need messages of a call that has ended here.
+inline task<> make_progress(engine& driver) {
+  while (!environment::is_finalised()) {
+    const bool is_recent = environment::get().is_recently_used();
+    co_await driver.sleep_until(driver.now() + (is_recent ? 2 : 500) * milliseconds);
+    environment::get().make_progress();
+  }
+}
+
+/// Returns whether the communicator `comm` of MPI has exactly the processes of `reports`, in this
+/// order.
+inline bool has_processes(MPI_Comm comm, const std::vector<attach_report>& reports) {
+  MPI_Group members = MPI_GROUP_NULL;
+  MPI_Group all = MPI_GROUP_NULL;
+  check(MPI_Comm_group(comm, &members), "MPI_Comm_group");
+  check(MPI_Comm_group(MPI_COMM_WORLD, &all), "MPI_Comm_group");
+  std::vector<int> ranks(reports.size());
+  std::vector<int> processes(reports.size());
+  for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i] = static_cast<int>(i);
+  check(MPI_Group_translate_ranks(members, static_cast<int>(ranks.size()), ranks.data(), all,
+                                  processes.data()),
+        "MPI_Group_translate_ranks");
+  check(MPI_Group_free(&members), "MPI_Group_free");
+  check(MPI_Group_free(&all), "MPI_Group_free");
+  return std::equal(processes.begin(), processes.end(), reports.begin(),
+                    [](int process, const attach_report& each) { return process == each.process; });
+}
+
+/// A duplicate of a communicator of MPI that is being made, as the attachment `number` of it. If
+/// this object is destroyed before it has been made, MPI keeps the memory, and the communicator
+/// cannot be attached any more.
+class duplication {
+ public:
+  duplication(MPI_Comm comm, int number) : order_(attach_order::of(comm)), comm_(comm) {
+    if (number < order_.next) {
+      throw error(errc::protocol_error, "rank 0 has given an attachment a wrong number");
+    }
+    number_ = number;
+  }
+  duplication(const duplication&) = delete;
+  duplication& operator=(const duplication&) = delete;
+  ~duplication() {
+    if (is_made_) return;
+    order_.is_broken = true;
     environment::get().note_failure();
-    throw error(state.reason());
+    (void)made_.release();
+  }
+
+  task<MPI_Comm> make(channel net) {
+    while (order_.next != number_) co_await pause(net);
+    check(MPI_Comm_idup(comm_, &made_->comm, &made_->request), "MPI_Comm_idup");
+    ++order_.next;
+    for (;;) {
+      int has_ended = 0;
+      check(MPI_Test(&made_->request, &has_ended, MPI_STATUS_IGNORE), "MPI_Comm_idup");
+      if (has_ended != 0) break;
+      co_await pause(net);
+    }
+    check(MPI_Comm_set_errhandler(made_->comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    co_return made_->comm;
+  }
+  /// Called when all ranks have the duplicate.
+  void complete() { is_made_ = true; }
+
+ private:
+  struct result {
+    MPI_Comm comm = MPI_COMM_NULL;
+    MPI_Request request = MPI_REQUEST_NULL;
   };
-  while (order.next != number) {
-    if (state.failed()) fail();
-    if (order.is_broken) {
-      throw error(errc::not_applicable, "an earlier attachment of this communicator has failed");
+
+  // Waits a little. Throws if the wait has been in vain.
+  task<> pause(channel net) {
+    const communicator_state& state = *net.record().communicator;
+    engine& driver = net.net().driver();
+    if (state.failed()) throw error(state.reason());
+    if (order_.is_broken) {
+      throw error(errc::not_applicable, "an earlier attachment of options::comm has failed");
+    }
+    if (start_ == never) start_ = driver.now();
+    if (driver.now() - start_ > state.inactivity) {
+      throw error(errc::timeout,
+                  "MPI_Comm_idup has not ended: all ranks have to pass the same "
+                  "communicator of MPI, not duplicates of it");
     }
     co_await driver.sleep_until(driver.now() + milliseconds / 10);
   }
-  MPI_Comm result = MPI_COMM_NULL;
-  MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Comm_idup(comm, &result, &request), "MPI_Comm_idup");
-  ++order.next;
-  for (;;) {
-    int has_ended = 0;
-    check(MPI_Test(&request, &has_ended, MPI_STATUS_IGNORE), "MPI_Comm_idup");
-    if (has_ended != 0) break;
-    if (state.failed()) fail();
-    co_await driver.sleep_until(driver.now() + milliseconds / 10);
-  }
-  check(MPI_Comm_set_errhandler(result, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  co_return result;
+
+  attach_order& order_;
+  MPI_Comm comm_;
+  int number_ = 0;
+  time_point start_ = never;
+  std::unique_ptr<result> made_ = std::make_unique<result>();
+  bool is_made_ = false;
+};
+
+/// Returns the number of this attachment of `comm`, which rank 0 gives. If a rank fails meanwhile,
+/// nobody knows the order in which `comm` is duplicated any more.
+inline task<int> next_number(channel net, MPI_Comm comm) {
+  struct guard {
+    attach_order& order;
+    bool is_done = false;
+    ~guard() {
+      if (!is_done) order.is_broken = true;
+    }
+  } breaks{attach_order::of(comm)};
+  attach_report own;
+  if (net.rank() == 0) own.number = breaks.order.given++;
+  const std::vector<attach_report> all = co_await exchange(net, own);
+  breaks.is_done = true;
+  co_return all.front().number;
 }
 
 inline task<communicator> attach_body(channel net, colls::detail::core<interprocess_transport>& on,
@@ -147,22 +254,33 @@ inline task<communicator> attach_body(channel net, colls::detail::core<interproc
   attach_report own;
   if (environment::is_finalised()) {
     own.problem = attach_report::state::finalised;
-  } else if (environment::is_initialised() && environment::thread_obstacle() != nullptr) {
+  } else if (!environment::is_initialised()) {
+    // MPI_Init would wait for the ranks that do not take part.
+    if (net.size() != net.net().size()) own.problem = attach_report::state::not_initialised;
+  } else if (environment::get().thread_obstacle() != nullptr) {
     own.problem = attach_report::state::wrong_thread;
   }
   check_reports(co_await exchange(net, own));
   environment::get().initialise();
+  interprocess_transport& links = net.net();
+  if (environment::get().add_world(links.has_left_orderly())) {
+    links.run_beside(make_progress(links.driver()));
+  }
 
-  const std::vector<attach_report> reports = co_await exchange(net, report_on(opts.comm));
+  own = report_on(opts.comm);
+  const std::vector<attach_report> reports = co_await exchange(net, own);
   check_reports(reports);
   check_ranks(reports);
-  if (net.rank() == 0) own.number = attach_order::of(opts.comm).given++;
-  const std::vector<attach_report> numbers = co_await exchange(net, own);
+  if (!has_processes(opts.comm, reports)) own.problem = attach_report::state::other_ranks;
+  check_reports(co_await exchange(net, own));
 
-  const MPI_Comm copy = co_await duplicate(net, opts.comm, numbers.front().number);
-  const auto made = std::make_shared<transport>(on.shared_net(), opts, copy);
-  communicator result = co_await colls::detail::split_body<interprocess_transport, transport>(
+  duplication copy(opts.comm, co_await next_number(net, opts.comm));
+  const MPI_Comm duplicate = co_await copy.make(net);
+  const auto made = std::make_shared<transport>(on.shared_net(), opts, duplicate, on.state().id());
+  auto splitting = colls::detail::split_body<interprocess_transport, transport>(
       net, on, {0, net.rank(), 0}, made);
+  communicator result = co_await splitting;
+  copy.complete();
   made->set_communicator(result.underlying_core().state().id());
   co_return result;
 }
@@ -173,7 +291,8 @@ inline task<communicator> attach_body(channel net, colls::detail::core<interproc
 /// non-blocking ones of MPI as `algorithm::native` beside all algorithms of colls. Messages, and
 /// all algorithms but `native`, use the links of colls. Afterwards `measure()` finds out how long
 /// MPI takes, and `automatic` chooses `native` where that is less than any algorithm of colls would
-/// take; before, only calls that pin it use MPI.
+/// take; before, only calls that pin it use MPI. While the call runs, the program must make no
+/// collective calls of its own on `options::comm`, which is duplicated meanwhile.
 ///
 ///     auto fast = co_await colls::mpi::attach(world);
 ///     co_await fast.measure();

@@ -15,6 +15,8 @@
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <span>
+#include <stdexcept>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -361,14 +363,22 @@ task<> refused(world& plain, const std::string& what) {
   } else if (what == "part") {
     MPI_Init(nullptr, nullptr);
     MPI_Comm_split(MPI_COMM_WORLD, plain.rank() == 0 ? 0 : 1, 0, &opts.comm);
-    code = errc::not_applicable;
-    text = "MPI knows of one rank alone on rank 0";
+    text = "rank 0 of 3 is rank 0 of 1 in options::comm";
   } else if (what == "null") {
     if (plain.rank() == 1) opts.comm = MPI_COMM_NULL;
     text = "options::comm of rank 1 is MPI_COMM_NULL";
   } else if (what == "singleton") {
     code = errc::not_applicable;
     text = "start the program with mpirun";
+  }
+  if (what == "half") {
+    world half = co_await plain.split(plain.rank() % 2);
+    const auto found = co_await outcome(colls::mpi::attach(half));
+    expect_failure(found, errc::invalid_argument, "MPI is not initialised on rank 0", what);
+    expect(half.failed() == nullptr, "the half stays good");
+    colls::mpi::communicator fast = co_await colls::mpi::attach(plain);
+    co_await fast.barrier(native);
+    co_return;
   }
   auto attaching = colls::mpi::attach(plain, opts);
   expect_failure(co_await outcome(std::move(attaching)), code, text, what);
@@ -438,6 +448,99 @@ task<> opposite_order(world& plain) {
   MPI_Comm_free(&opts.comm);
 }
 
+/// Native calls of many parts beside others. All ranks must begin them in the same order, also if
+/// some of them take part late.
+task<> same_order(world& plain) {
+  colls::mpi::communicator fast = co_await colls::mpi::attach(plain);
+  const std::size_t rows = 1000;
+  const std::size_t columns = 2000;
+  std::vector<double> table(2 * rows * columns, 1.0);
+  std::vector<std::vector<double>> group(70, std::vector<double>(20'000, 2.0));
+  std::vector<double> plain_data(1000, 3.0);
+  const auto wait_a_little = [&](auto& call) {
+    for (int i = 0; plain.rank() % 2 != 0 && i < 20'000; ++i) (void)call.done();
+  };
+  const colls::strided_view every_second(table.data(), {rows, columns}, {2 * columns, 2});
+  auto first = fast.all_reduce(every_second, native);
+  wait_a_little(first);
+  auto second = fast.all_reduce(plain_data, native);
+  wait_a_little(second);
+  std::vector<std::span<double>> parts(group.begin(), group.end());
+  auto third = fast.all_reduce(parts, native);
+  wait_a_little(third);
+  std::vector<double> last(1000, 4.0);
+  auto fourth = fast.all_reduce(last, native);
+  co_await fourth;
+  co_await third;
+  co_await second;
+  co_await first;
+  const double ranks = plain.size();
+  expect(table[0] == ranks && table[1] == 1.0, "the sum of a view");
+  expect(plain_data.back() == 3 * ranks, "the sum after it");
+  expect(group.back().back() == 2 * ranks && last.back() == 4 * ranks, "the sums of a group");
+}
+
+/// The parts of some leaves in reductions end before MPI has sent all their data, because the root
+/// is late. The root gets the data although they then wait for it and drop the communicator.
+task<> progress(world& plain) {
+  colls::mpi::communicator fast = co_await colls::mpi::attach(plain);
+  const std::size_t calls = 60;
+  std::vector<std::vector<double>> data(calls, std::vector<double>(7000, 1.0));
+  std::vector<std::vector<double>> sums(calls, std::vector<double>(7000));
+  co_await plain.barrier();
+  if (plain.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  std::vector<colls::operation<>> started;
+  for (std::size_t i = 0; i < calls; ++i) {
+    started.push_back(fast.reduce(data[i], sums[i], 0, native));
+  }
+  for (auto& each : started) co_await each;
+  fast = colls::mpi::communicator();
+  co_await plain.barrier({.timeout = std::chrono::seconds(10)});
+  expect(plain.rank() != 0 || sums.back().back() == plain.size(), "the last sum");
+}
+
+/// Groups of colls and of MPI that have the same sizes, but other ranks.
+task<> other_groups(world& plain) {
+  MPI_Init(nullptr, nullptr);
+  const int rank = plain.rank();
+  colls::mpi::options opts;
+  MPI_Comm_split(MPI_COMM_WORLD, rank % 2, 0, &opts.comm);         // 0 and 2, 1 and 3
+  world pair = co_await plain.split(rank / 2, rank == 3 ? 0 : 1);  // 0 and 1, 3 and 2
+  const auto found = co_await outcome(colls::mpi::attach(pair, opts));
+  expect(found.code == errc::invalid_argument, colls::to_text(found));
+  expect(pair.failed() == nullptr, "the pair stays good");
+  MPI_Comm_free(&opts.comm);
+}
+
+/// An attachment that rank 1 drops fails on all ranks. A later one of the same communicator of MPI
+/// is refused, or passes if no rank had begun to duplicate it; one of another passes.
+task<> dropped_attach(world& plain) {
+  MPI_Init(nullptr, nullptr);
+  colls::mpi::options other;
+  MPI_Comm_dup(MPI_COMM_WORLD, &other.comm);
+  for (int polls = 0; polls < 400; polls += 40) {
+    world copy = co_await plain.dup();
+    {
+      auto call = colls::mpi::attach(copy);
+      if (plain.rank() == 1) {
+        for (int i = 0; i < polls && !call.done(); ++i) {
+        }
+      } else {
+        const auto found = co_await outcome(std::move(call));
+        expect(found.code == errc{} || found.code == errc::cancelled, colls::to_text(found));
+      }
+    }
+    co_await plain.barrier();
+    const auto again = co_await outcome(colls::mpi::attach(plain));
+    expect(again.code == errc{} || again.code == errc::not_applicable, colls::to_text(again));
+    expect(plain.failed() == nullptr, "the world stays good");
+  }
+  colls::mpi::communicator fast = co_await colls::mpi::attach(plain, other);
+  std::vector<int> one{1};
+  co_await fast.all_reduce(one, native);
+  expect(one[0] == plain.size(), "the sum by another communicator of MPI");
+}
+
 // ---- failures
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -498,6 +601,20 @@ task<> dropped(world& plain) {
   co_await plain.barrier();
 }
 
+/// The main function of rank 1 throws. No rank waits in MPI_Finalize for another.
+task<> throws(world& plain) {
+  colls::mpi::communicator fast = co_await colls::mpi::attach(plain);
+  std::vector<double> data(1000);
+  co_await fast.all_reduce(data, native);
+  co_await plain.barrier();
+  if (plain.rank() == 1) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the others are in the next call
+    throw std::runtime_error("planned");
+  }
+  const colls::failure found = co_await outcome(fast.all_reduce(data, native));
+  expect(found.code == errc::closed || found.code == errc::revoked, colls::to_text(found));
+}
+
 /// Rank 1 dies in a native call. MPI says nothing of it.
 task<> death(world& plain) {
   colls::mpi::communicator fast = co_await colls::mpi::attach(plain);
@@ -540,6 +657,11 @@ task<> run_case(world& plain, const std::string& name) {
   if (name == "opposite_order") co_await opposite_order(plain);
   if (name == "mismatch") co_await mismatch(plain);
   if (name == "dropped") co_await dropped(plain);
+  if (name == "same_order") co_await same_order(plain);
+  if (name == "other_groups") co_await other_groups(plain);
+  if (name == "dropped_attach") co_await dropped_attach(plain);
+  if (name == "progress") co_await progress(plain);
+  if (name == "throws") co_await throws(plain);
   if (name == "death") co_await death(plain);
   if (name == "huge") co_await huge(plain, in_place);
   // A launcher ends all ranks when the first one exits without having finalised MPI, as after a
@@ -561,7 +683,12 @@ task<> run_case(world& plain, const std::string& name) {
 
 int main(int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "results";
+  // By this signal MPICH's launcher tells the others that a rank has died.
+  std::signal(SIGUSR1, SIG_IGN);
   const int status = colls::run([&](world& plain) { return run_case(plain, name); });
-  if (name == "own_init" || name == "refused_reversed" || name == "refused_part") MPI_Finalize();
+  if (name == "own_init" || name == "refused_reversed" || name == "refused_part" ||
+      name == "other_groups") {
+    MPI_Finalize();
+  }
   return status != 0 || failures != 0 ? 1 : 0;
 }

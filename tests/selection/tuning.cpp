@@ -224,19 +224,27 @@ TEST_CASE("the least predicted time is chosen, with the best segments and lanes"
 TEST_CASE("the time of a native collective lies on lines through the measured ones") {
   colls::native_cost cost;
   CHECK(!cost.is_known());
-  cost = {{1000, 5000, 100'000, 2'000'000}};
+  cost = {{1'000'000, 5'000'000, 100'000'000, 2'000'000'000}};
   CHECK(cost.is_known());
-  CHECK(cost.time(0) == 1000);
-  CHECK(cost.time(8) == 1000);
-  CHECK(cost.time(4 << 10) > 1000);
-  CHECK(cost.time(4 << 10) < 5000);
-  CHECK(cost.time(8 << 10) == doctest::Approx(5000).epsilon(0.01));
-  CHECK(cost.time(256 << 10) == doctest::Approx(100'000).epsilon(0.01));
-  // Longer vectors continue the last line.
-  CHECK(cost.time(8 << 20) == doctest::Approx(2'000'000 + 4096 * (1'900'000 / 3840)).epsilon(0.01));
+  CHECK(cost.time(0) == 1'000'000);
+  CHECK(cost.time(8) == 1'000'000);
+  CHECK(cost.time(4 << 10) == doctest::Approx(3'000'000).epsilon(0.01));
+  CHECK(cost.time(8 << 10) == doctest::Approx(5'000'000).epsilon(0.01));
+  CHECK(cost.time(256 << 10) == doctest::Approx(100'000'000).epsilon(0.01));
+  // Longer vectors continue the last line, as far as numbers go.
+  const auto per_byte = 1'900'000'000 / ((4 << 20) - (256 << 10));
+  CHECK(cost.time(8 << 20) == doctest::Approx(2e9 + (4 << 20) * double(per_byte)).epsilon(0.01));
+  CHECK(cost.time(UINT64_MAX) > cost.time(UINT64_MAX / 1000));
   // A shorter time for a longer vector is noise.
   cost.times[2] = 10;
-  CHECK(cost.time(100 << 10) == 5000);
+  CHECK(cost.time(100 << 10) == 5'000'000);
+  // What is no collective with algorithms has no time.
+  colls::network_cost net;
+  net.native[0] = cost;
+  CHECK(net.native_of(collective::barrier).is_known());
+  CHECK(!net.native_of(collective::exscan).is_known());
+  CHECK(!net.native_of(collective::none).is_known());
+  CHECK(!net.native_of(collective::repair).is_known());
 }
 
 TEST_CASE("no choice is worse than another of the table") {

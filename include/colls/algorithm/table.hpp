@@ -92,7 +92,7 @@ constexpr auto algorithms_of() {
   }
 }
 
-/// The algorithms of the collective `Coll` that `Transport` alone has, such as that of MPI.
+/// The algorithms of the collective `Coll` that `Transport` alone has, such as those of MPI.
 template <collective Coll, class Transport>
 inline constexpr auto native_algorithms = algorithm_list<>();
 

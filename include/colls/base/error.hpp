@@ -185,7 +185,7 @@ struct failure {
   collective operation = collective::none;
   bool refused = false;  // the call was invalid and sent nothing; the communicator stays usable
   bool proved = false;   // the culprit is known to have ended, rather than suspected
-  bool agreed = false;   // all ranks end the call for this reason; the communicator stays usable
+  bool agreed = false;   // all ranks end an attach for this reason; the communicator stays usable
   std::uint64_t sequence = 0;
   std::uint64_t bytes_done = 0;      // the bytes that were sent and received before the failure
   std::uint64_t bytes_expected = 0;  // the length of the message; 0 if unknown, as for collectives

@@ -45,8 +45,10 @@ struct native_cost {
     const picoseconds low = times[right - 1];
     const picoseconds high = times[right] > low ? times[right] : low;
     if (bytes <= sizes[right - 1]) return low;
-    const std::uint64_t kib = (bytes - sizes[right - 1] + 1023) >> 10;
-    return low + kib * ((high - low) / ((sizes[right] - sizes[right - 1] + 1023) >> 10));
+    const std::uint64_t length = bytes - sizes[right - 1];
+    const picoseconds per_byte = (high - low) / (sizes[right] - sizes[right - 1]);
+    constexpr picoseconds most = picoseconds{1} << 62;
+    return per_byte > most / length ? most : low + length * per_byte;
   }
 
   friend constexpr bool operator==(const native_cost&, const native_cost&) = default;
@@ -66,8 +68,11 @@ struct network_cost {
   picoseconds time_slice = 0;        // how long a rank runs on a shared core at a time
   native_cost native[11] = {};       // the native algorithms, from `barrier` to `exscan`
 
-  constexpr const native_cost& native_of(collective coll) const {
-    return native[static_cast<int>(coll) - static_cast<int>(collective::barrier)];
+  /// Returns the times of the native algorithm of `coll`, which are not known if it has none.
+  constexpr native_cost native_of(collective coll) const {
+    const bool is_listed = coll >= collective::barrier && coll <= collective::exscan;
+    return is_listed ? native[static_cast<int>(coll) - static_cast<int>(collective::barrier)]
+                     : native_cost();
   }
 
   friend constexpr bool operator==(const network_cost&, const network_cost&) = default;

@@ -34,7 +34,7 @@ class reported_failure {
     failure report;
     if (bytes.size() != sizeof report) return std::nullopt;
     std::memcpy(static_cast<void*>(&report), bytes.data(), sizeof report);
-    report.refused = false;
+    report.refused = report.agreed = false;
     if (!is_reason(report.code)) return std::nullopt;
     for (std::int32_t* const rank : {&report.culprit, &report.observer, &report.waited_for}) {
       if (*rank < 0 || *rank >= size) *rank = -1;

@@ -241,7 +241,8 @@ class call_base : public operation_record, public recycled {
       reason_ = cause;
       return;
     }
-    if (hash != 0 && !communicator->failed() && !cause.agreed) {
+    const bool is_agreed = cause.agreed && operation == collective::attach;
+    if (hash != 0 && !communicator->failed() && !is_agreed) {
       failure reason = cause;
       reason.operation = operation;
       reason.sequence = sequence;

@@ -240,15 +240,14 @@ struct call_body {
       Channel net, function_pointer<task<>(Channel, any_buffer, any_buffer, any_op)> algorithm,
       std::vector<Part> group, reduction op, bool packed) {
     const std::span<const Part> parts(group);
-    if (packed || !accumulates_in_storage(op)) {
+    // A native collective must begin in the same order on all ranks, so a call has one of them.
+    if (packed || !accumulates_in_storage(op) || net.record().is_native) {
       co_await all_reduce_packed(net, algorithm, parts, op);
       co_return;
     }
     const auto rows = cut_group(parts);
     const int count = static_cast<int>(rows.size());
-    const int max_concurrent = has_ordered_collectives<typename Channel::transport_type>
-                                   ? 1
-                                   : std::min(64, unused_lane / net.lanes());
+    const int max_concurrent = std::min(64, unused_lane / net.lanes());
     const int concurrent = std::min(count, max_concurrent);
     const auto reduce_rows = [&](int first) -> task<> {
       const Channel lane = net.lane(first * net.lanes());

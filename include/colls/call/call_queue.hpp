@@ -29,6 +29,7 @@ struct cached_call {
         agreed.op <= UINT8_MAX ? static_cast<std::uint8_t>(agreed.op) : std::uint8_t{0};
     record.element_type = agreed.op != 0 ? agreed.accumulate : agreed.type;
     record.started = never;
+    record.is_native = choice.id == algorithm::native;
     record.segment = choice.segment;
     record.lanes = choice.lanes;
     record.radix = choice.radix;

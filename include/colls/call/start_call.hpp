@@ -29,7 +29,7 @@ template <collective Coll>
   if (custom != nullptr) requested.shape = with_name(requested.shape, custom->name);
   if (const call_cache::entry* const known = cache().find(requested, custom)) return known;
   selection_query complete = query;
-  if constexpr (has_ordered_collectives<Transport>) {
+  if constexpr (native_transport<Transport>) {
     complete.native_obstacle = net_->native_obstacle(state(), requested, tuning().costs());
   }
   const call_cache::entry chosen =
@@ -41,7 +41,7 @@ template <class Transport>
 explanation core<Transport>::explain(collective coll, std::uint64_t bytes, const options& opts,
                                      const algorithm_info* custom) const {
   const char* native_obstacle = nullptr;
-  if constexpr (has_ordered_collectives<Transport>) {
+  if constexpr (native_transport<Transport>) {
     fingerprint call;
     call.operation = coll;
     call.algorithm = opts.algorithm;
@@ -422,7 +422,7 @@ operation<> core<Transport>::measure(const options& opts) {
   const auto measure_costs = [](basic_channel<Transport> net, core& comm) -> task<> {
     network_cost costs = comm.tuning().costs();
     co_await detail::calibrate(net, costs);
-    if constexpr (has_ordered_collectives<Transport>) {
+    if constexpr (native_transport<Transport>) {
       co_await net.net().measure_collectives(net, costs);
     }
     costs.cores = 0;  // because the measured times already include the sharing of cores

@@ -110,7 +110,8 @@ struct view_body {
                      any_view second, std::size_t share, offsets table, int root,
                      std::size_t most) {
     const partition parts = partition_of(table, share, net.size());
-    const int pieces = pieces_of(parts.longest(), most);
+    // A native collective must begin in the same order on all ranks, so a call has one of them.
+    const int pieces = net.record().is_native ? 1 : pieces_of(parts.longest(), most);
     const auto move_piece = [&](Channel lane, int k) -> task<> {
       const partition part = parts.segment(k, pieces);
       offsets packed{0};
@@ -151,9 +152,7 @@ struct view_body {
       co_await move_piece(net, 0);
       co_return;
     }
-    const int width = has_ordered_collectives<typename Channel::transport_type>
-                          ? 1
-                          : std::min(view_lanes, pieces);
+    const int width = std::min(view_lanes, pieces);
     const auto lane = [&](int k) {
       return net.concurrent(
           run_segments<Channel>(net.lane(k * net.lanes()), k, width, pieces, move_piece));

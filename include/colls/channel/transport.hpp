@@ -186,9 +186,15 @@ template <class Transport>
 concept multi_send_recv_transport =
     transport<Transport> && startable<typename Transport::multi_send_recv_operation>;
 
-/// Satisfied by a transport whose native collectives must begin in the same order on all ranks.
+/// A transport that has algorithms of its own (`native_algorithms`). `net.native_obstacle(state,
+/// call, costs)` returns why they cannot do a call on a communicator, or null, equally on all
+/// ranks. `Transport::measure_collectives(channel, costs)` is a task that stores their times in
+/// `costs`.
 template <class Transport>
-concept has_ordered_collectives = requires { requires Transport::has_ordered_collectives; };
+concept native_transport = requires(const Transport& net, const communicator_state& comm,
+                                    const fingerprint& call, const network_cost& costs) {
+  { net.native_obstacle(comm, call, costs) } -> std::same_as<const char*>;
+};
 
 /// A transport that moves its messages through another transport, `net.next_layer()`. The buffers
 /// of the two transports lie in different kinds of memory.

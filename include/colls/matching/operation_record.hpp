@@ -38,9 +38,9 @@ struct operation_record {
   algorithm pinned = algorithm::automatic;  // the algorithm that the caller pinned
   order reduction_order = order::any;       // the order that the caller asked for
   std::uint8_t op_number = 0;               // of a built-in reduction operation, or 0
-  std::uint32_t element_type = 0;    // the type in which elements are combined, or their type
-  time_point started = 0;            // the start time; if `never`, the first sweep sets it
-  time_point deadline = never;       // when the timeout of the whole operation expires
+  std::uint32_t element_type = 0;           // of a reduction, the accumulate type
+  time_point started = 0;                   // the start time; if `never`, the first sweep sets it
+  time_point deadline = never;              // when the timeout of the whole operation expires
   time_point last_progress = 0;      // when a sweep last saw `bytes` change; `never` while queued
   std::uint64_t bytes = 0;           // bytes sent and received so far
   std::uint64_t bytes_in_place = 0;  // the part of `bytes` that does not count as copied
@@ -52,6 +52,7 @@ struct operation_record {
   time_point announce_after = 100 * milliseconds;  // from `started` to the next announcement
   stream_ref stream;                               // the CUDA stream of the operation, if any
   bool is_reported_late = false;                   // the log has named the late ranks
+  bool is_native = false;                          // the algorithm is that of a library
   posted_receive* receive = nullptr;  // the receive of a point-to-point operation, if queued
   std::int32_t destination = -1;      // the world rank to which a point-to-point send goes
   time_point next_check = 0;          // the time of the next check by a sweep

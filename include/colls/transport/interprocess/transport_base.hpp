@@ -71,6 +71,11 @@ class transport_base : engine::source,
   /// continues to read until the peers have closed the connections. At `deadline`, closes the
   /// connections that are still open.
   task<> close(time_point deadline);
+  /// Returns whether this rank has left the world in an orderly way, by `close`, together with all
+  /// peers. The value outlives this object.
+  std::shared_ptr<const bool> has_left_orderly() const { return has_left_orderly_; }
+  /// Runs `work` until it ends or this transport is destroyed.
+  void run_beside(task<> work) { tasks_.start(std::move(work)); }
   /// Returns the number of replacements that wait for a place in a world, as the store has told.
   int waiting() const { return waiting_; }
   /// Leaves the store of the world, whose ranks go on with another world. The connections stay
@@ -176,6 +181,7 @@ class transport_base : engine::source,
   std::shared_ptr<store> left_store_;  // the store that `leave_store` has left, or null
   tag_matcher matcher_;
   interprocess::peer_protocol protocol_;
+  std::shared_ptr<bool> has_left_orderly_ = std::make_shared<bool>(false);
   std::vector<multi_send_recv_operation*> multi_operations_;  // waiting operations, oldest first
   unsigned multi_operation_count_ = 0;
   unsigned multi_only_polls_ = 0;

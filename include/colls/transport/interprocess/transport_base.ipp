@@ -56,6 +56,7 @@ COLLS_ONCE task<> transport_base::close(time_point deadline) {
   while (connections.any_open() && now() < deadline) {
     co_await engine_->sleep_until(now() + milliseconds);
   }
+  *has_left_orderly_ = !connections.any_open() && !matcher_.has_failed(0);
   connections.shut();
   if (info_->kv_store != nullptr) {
     // The key `left_key(rank())` of the store shows that this rank has left the world. A rank that

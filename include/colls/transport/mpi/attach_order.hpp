@@ -12,9 +12,9 @@ namespace colls::mpi {
 /// communicators of colls at the same time. Its rank 0 gives each attachment a number, which it
 /// passes to the others over links of colls.
 struct attach_order {
-  int given = 0;           // the numbers that rank 0 has given
+  int given = 0;           // how many numbers rank 0 has given
   int next = 0;            // the number of the attachment that may duplicate it next
-  bool is_broken = false;  // an attachment has failed after it got its number
+  bool is_broken = false;  // an attachment has failed or was dropped after it got its number
 
   /// Returns the order of `comm`, which exists as long as `comm`.
   static attach_order& of(MPI_Comm comm) {

@@ -12,6 +12,7 @@
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <memory>
@@ -26,12 +27,13 @@ inline void check(int status, const char* call) {
   char text[MPI_MAX_ERROR_STRING + 1] = "unknown error";
   int length = 0;
   (void)MPI_Error_string(status, text, &length);  // the text says "unknown error" then
+  std::replace_if(text, text + sizeof text, [](char c) { return c > 0 && c < ' '; }, ' ');
   failure reason(errc::device_failed);
   throw error(reason.set_detail("%s: %.200s", call, text));
 }
 
-/// Makes MPI return errors while this object exists. Open MPI passes those of a collective of any
-/// communicator to the handler of MPI_COMM_WORLD, which aborts unless the program has set another.
+/// Makes MPI return errors while this object exists. Open MPI reports an error of a collective to
+/// the handler of MPI_COMM_WORLD, whatever its communicator. By default that handler aborts.
 class error_return {
  public:
   error_return() {
@@ -113,25 +115,23 @@ class native_request {
   /// Adds a request of MPI, which the caller starts.
   MPI_Request* add() { return &requests_.emplace_back(MPI_REQUEST_NULL); }
 
-  /// Returns whether all requests have ended. `status` is then what MPI says of them.
-  bool test(int& status) {
-    status = error_;
-    if (error_ != MPI_SUCCESS) return true;
+  /// Returns whether all requests have ended.
+  bool has_ended() {
     for (; ended_ < requests_.size(); ++ended_) {
       int has_ended = 0;
-      status = MPI_Request_get_status(requests_[ended_], &has_ended, MPI_STATUS_IGNORE);
+      int status = MPI_Request_get_status(requests_[ended_], &has_ended, MPI_STATUS_IGNORE);
       if (status == MPI_SUCCESS && has_ended == 0) return false;
       const error_return guard;
       if (status == MPI_SUCCESS) status = MPI_Wait(&requests_[ended_], MPI_STATUS_IGNORE);
-      error_ = status;
-      if (status != MPI_SUCCESS) return true;
+      if (error_ == MPI_SUCCESS) error_ = status;
     }
     return true;
   }
+  /// Returns the first error of a request that has ended.
+  int error() const { return error_; }
   /// Blocks until all requests have ended.
-  void wait() noexcept {
-    int status = MPI_SUCCESS;
-    while (!test(status)) std::this_thread::yield();
+  void wait() {
+    while (!has_ended()) std::this_thread::yield();
   }
 
  private:
@@ -142,7 +142,7 @@ class native_request {
 
   std::shared_ptr<memory_pool> pool_;
   std::vector<MPI_Request> requests_;
-  std::size_t ended_ = 0;  // the number of requests that have ended without an error
+  std::size_t ended_ = 0;  // the number of requests that have ended
   int error_ = MPI_SUCCESS;
   std::vector<staged> staged_;
   std::vector<std::unique_ptr<std::vector<int>>> lists_;
@@ -153,7 +153,8 @@ class native_request {
 class environment {
  public:
   static environment& get() {
-    static environment instance;
+    // It is never destroyed, because communicators of static storage may need it.
+    static environment& instance = *new environment;
     return instance;
   }
   environment(const environment&) = delete;
@@ -170,8 +171,8 @@ class environment {
     return result != 0;
   }
   /// Initialises MPI if the program has not. MPI is then finalised when the process exits, unless a
-  /// call of MPI or a communicator that uses it has failed: MPI would wait for the ranks that are
-  /// lost.
+  /// call of MPI has failed or been abandoned, or a world has not ended in an orderly way: MPI
+  /// would wait for ranks that are lost.
   void initialise() {
     if (is_initialised()) return;
     int level = 0;
@@ -179,20 +180,45 @@ class environment {
     is_ours_ = true;
     std::atexit([] { get().finalise(); });
   }
-  /// Returns why this thread must not call MPI, or null.
-  static const char* thread_obstacle() {
+  /// Returns why this thread must not call MPI, or null. All communicators with MPI are used by the
+  /// thread that has attached the first one.
+  const char* thread_obstacle() {
+    if (is_finalised()) return "MPI has been finalised";
+    if (user_ == std::thread::id()) user_ = std::this_thread::get_id();
+    if (user_ != std::this_thread::get_id()) {
+      return "another thread of this process uses MPI by colls, which only one thread can do";
+    }
     int level = 0;
     int is_main = 0;
-    (void)MPI_Query_thread(&level);
+    (void)MPI_Query_thread(&level);  // neither fails once MPI is initialised
     (void)MPI_Is_thread_main(&is_main);
     if (level >= MPI_THREAD_SERIALIZED || is_main != 0) return nullptr;
-    return "MPI was initialised for one thread, and the communicator is used by another: call "
-           "MPI_Init_thread with MPI_THREAD_SERIALIZED";
+    return "MPI was initialised for one thread, and another one calls it: call MPI_Init_thread "
+           "with "
+           "MPI_THREAD_SERIALIZED, or use the thread that has initialised MPI";
   }
 
-  void transport_made() { ++transports_; }
-  void transport_destroyed() { --transports_; }
+  /// Makes the end of MPI depend on whether the ranks of a world leave it in an orderly way.
+  /// Returns false if it does so already.
+  bool add_world(std::shared_ptr<const bool> has_left_orderly) {
+    const bool is_known =
+        std::find(worlds_.begin(), worlds_.end(), has_left_orderly) != worlds_.end();
+    if (!is_known) worlds_.push_back(std::move(has_left_orderly));
+    return !is_known;
+  }
+  /// Lets MPI move what it has to move, unless this thread must not call it.
+  void make_progress() {
+    if (is_recently_used()) ++progress_since_call_;
+    if (thread_obstacle() != nullptr) return;
+    int has_message = 0;
+    // Nobody sends to this communicator, and a probe makes progress. An error would come again.
+    (void)MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &has_message, MPI_STATUS_IGNORE);
+  }
   void note_failure() { has_failed_ = true; }
+  void note_call() { progress_since_call_ = 0; }
+  /// Returns whether MPI has made progress only a few times since the last native call began. Other
+  /// ranks may then be in this call.
+  bool is_recently_used() const { return progress_since_call_ < 500; }
 
   /// Keeps what MPI may still use until the call of MPI has ended.
   void abandon(std::unique_ptr<native_request> used) noexcept {
@@ -203,30 +229,30 @@ class environment {
       (void)used.release();  // MPI may write to its memory
     }
   }
-  /// Frees what abandoned calls have used that have ended. One that has ended with an error is kept
-  /// for good: parts of it may go on.
+  /// Frees the memory of abandoned calls that have ended. That of calls that have ended with an
+  /// error is kept for good, because parts of them may go on.
   void sweep() noexcept {
+    if (thread_obstacle() != nullptr) return;
     std::erase_if(abandoned_, [](const std::unique_ptr<native_request>& each) {
-      int status = MPI_SUCCESS;
-      return each->test(status) && status == MPI_SUCCESS;
+      return each->has_ended() && each->error() == MPI_SUCCESS;
     });
   }
-  /// Returns the number of abandoned calls that have not ended.
-  std::size_t abandoned() const { return abandoned_.size(); }
 
  private:
   environment() = default;
-  ~environment() {
-    for (auto& each : abandoned_) (void)each.release();
-  }
 
   void finalise() noexcept {
-    if (is_ours_ && transports_ == 0 && !has_failed_ && !is_finalised()) (void)MPI_Finalize();
+    const bool is_orderly =
+        std::all_of(worlds_.begin(), worlds_.end(), [](const auto& has_left) { return *has_left; });
+    // At the exit nobody can be told.
+    if (is_ours_ && is_orderly && !has_failed_ && !is_finalised()) (void)MPI_Finalize();
   }
 
   bool is_ours_ = false;
   bool has_failed_ = false;
-  int transports_ = 0;
+  int progress_since_call_ = 0;
+  std::thread::id user_;  // the thread that calls MPI
+  std::vector<std::shared_ptr<const bool>> worlds_;
   std::vector<std::unique_ptr<native_request>> abandoned_;
 };
 

@@ -64,7 +64,9 @@ task<picoseconds> time_once(Channel net, any_buffer in, any_buffer out, any_op s
 template <class Channel>
 task<> transport::measure_collectives(Channel net, network_cost& costs) {
   if (net.record().communicator->id() != net.net().id_) co_return;
-  const std::size_t most = native_cost::sizes[std::size(native_cost::sizes) - 1];
+  const std::size_t most =
+      std::max<std::size_t>(native_cost::sizes[std::size(native_cost::sizes) - 1],
+                            static_cast<std::size_t>(net.size()) * sizeof(float));
   const scratch memory = net.scratch_bytes(2 * most);
   std::memset(memory.data(), 0, 2 * most);
   constexpr plus sum_op;
@@ -72,8 +74,11 @@ task<> transport::measure_collectives(Channel net, network_cost& costs) {
   std::vector<picoseconds> times;
   const auto measure_all = [&]<collective... All>() -> task<> {
     for (const std::uint64_t size : native_cost::sizes) {
-      const any_buffer in(memory.data(), size / sizeof(float), sizeof(float));
-      const any_buffer out(memory.data() + most, size / sizeof(float), sizeof(float));
+      // Each rank has a block of at least one element.
+      const std::size_t count =
+          std::max<std::size_t>(size / sizeof(float), static_cast<std::size_t>(net.size()));
+      const any_buffer in(memory.data(), count, sizeof(float));
+      const any_buffer out(memory.data() + most, count, sizeof(float));
       (times.push_back(co_await time_once<All>(net, in, out, sum)), ...);
     }
   };

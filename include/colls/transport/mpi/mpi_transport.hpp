@@ -16,9 +16,9 @@ struct options {
   /// The communicator of MPI that has the ranks of the communicator of colls, in the same order.
   /// `attach` duplicates it.
   MPI_Comm comm = MPI_COMM_WORLD;
-  /// If true, MPI works on the buffers of the caller. They are then not copied, but MPI cannot
-  /// cancel a collective: dropping an operation, and the end of one that has failed, block until
-  /// MPI has ended it, without a limit.
+  /// If true, MPI works on the buffers of the caller, and only an input that overlaps the output is
+  /// copied. But MPI cannot cancel a collective. So an operation that is dropped or fails blocks
+  /// this rank until MPI has ended it, without a limit, and the other ranks are told afterwards.
   bool in_place = false;
 };
 
@@ -28,21 +28,24 @@ class transport {
   using host_transport = interprocess_transport;
   static constexpr bool consumes = true;
 
-  transport(std::shared_ptr<host_transport> host, const options& opts, MPI_Comm comm)
-      : host_(std::move(host)), opts_(opts), comm_(comm), pool_(std::make_shared<memory_pool>()) {
-    environment::get().transport_made();
-  }
+  /// `parent` is the communicator of colls to which `comm` is attached.
+  transport(std::shared_ptr<host_transport> host, const options& opts, MPI_Comm comm,
+            std::uint32_t parent)
+      : host_(std::move(host)),
+        opts_(opts),
+        comm_(comm),
+        pool_(std::make_shared<memory_pool>()),
+        parent_(parent) {}
   transport(const transport&) = delete;
   transport& operator=(const transport&) = delete;
   ~transport() {
     environment& mpi = environment::get();
-    mpi.transport_destroyed();
     mpi.sweep();
-    const bool has_failed =
-        is_retired_ || matching().has_failed(0) || (id_ != 0 && matching().has_failed(id_));
+    const bool has_failed = is_retired_ || id_ == 0 || matching().has_failed(0) ||
+                            matching().has_failed(parent_) || matching().has_failed(id_);
     if (has_failed) {
       mpi.note_failure();
-    } else if (!environment::is_finalised()) {
+    } else if (mpi.thread_obstacle() == nullptr) {
       (void)MPI_Comm_free(&comm_);  // nobody can be told
     }
   }
@@ -89,8 +92,6 @@ class transport {
 
   // ---- native collectives
 
-  static constexpr bool has_ordered_collectives = true;
-
   MPI_Comm comm() const { return comm_; }
   bool is_in_place() const { return opts_.in_place; }
   const std::shared_ptr<memory_pool>& pool() const { return pool_; }
@@ -112,7 +113,8 @@ class transport {
   options opts_;
   MPI_Comm comm_;
   std::shared_ptr<memory_pool> pool_;
-  std::uint32_t id_ = 0;
+  std::uint32_t parent_;
+  std::uint32_t id_ = 0;  // 0 before `set_communicator`
   bool is_retired_ = false;
 };
 
@@ -133,9 +135,11 @@ inline const char* transport::native_obstacle(const communicator_state& comm,
   if (call.operation == collective::all_to_all && call.shape != 0) {
     return "the lengths of the blocks are known to their ranks alone";
   }
-  // Only equal blocks may be longer than a count of MPI says, and vectors that are cut.
+  // Vectors that are cut, and equal blocks that MPI only moves, may be longer than an MPI count.
   const bool has_lengths = call.shape != 0 && call.operation != collective::all_reduce;
-  if ((has_lengths || call.operation == collective::reduce_scatter) && call.count > max_count) {
+  const bool has_long_blocks = call.operation == collective::reduce_scatter &&
+                               call.count / static_cast<std::uint64_t>(comm.size()) > max_count;
+  if ((has_lengths && call.count > max_count) || has_long_blocks) {
     return "the counts of MPI are too small for this vector";
   }
   return nullptr;

@@ -20,21 +20,20 @@ class native_call {
         record_(record),
         request_(std::make_unique<native_request>(net.pool())),
         is_in_place_(net.is_in_place()) {
-    environment::get().sweep();
-    if (const char* const obstacle = environment::thread_obstacle()) {
+    environment& mpi = environment::get();
+    if (const char* const obstacle = mpi.thread_obstacle()) {
       throw error(errc::invalid_argument, obstacle);
     }
+    mpi.sweep();
+    mpi.note_call();
   }
   native_call(const native_call&) = delete;
   native_call& operator=(const native_call&) = delete;
   ~native_call() {
     if (has_ended_) return;
     net_.retire();
-    if (is_in_place_) {
-      request_->wait();
-    } else {
-      environment::get().abandon(std::move(request_));
-    }
+    if (is_in_place_) request_->wait();
+    environment::get().abandon(std::move(request_));
   }
 
   MPI_Comm comm() const { return net_.comm(); }
@@ -108,10 +107,7 @@ class native_call::wait : polled_condition {
   void result() {
     const communicator_state& comm = *call_.record_.communicator;
     if (comm.failed()) throw error(comm.reason());
-    if (status_ != MPI_SUCCESS) {
-      call_.net_.retire();
-      check(status_, "MPI");
-    }
+    check(call_.request_->error(), "MPI");
     call_.finish();
   }
 
@@ -122,11 +118,9 @@ class native_call::wait : polled_condition {
 
   bool has_ended() {
     if (call_.record_.communicator->failed()) return true;
-    if (status_ == MPI_SUCCESS) {
-      if (!call_.request_->test(status_)) return false;
-      if (status_ == MPI_SUCCESS) return true;
-      error_time_ = call_.net_.now();
-    }
+    if (!call_.request_->has_ended()) return false;
+    if (call_.request_->error() == MPI_SUCCESS) return true;
+    if (error_time_ == never) error_time_ = call_.net_.now();
     return call_.net_.now() - error_time_ > patience;
   }
   bool poll() noexcept override {
@@ -136,8 +130,7 @@ class native_call::wait : polled_condition {
   }
 
   native_call& call_;
-  int status_ = MPI_SUCCESS;
-  time_point error_time_ = 0;
+  time_point error_time_ = never;
   completion* done_ = nullptr;
 };
 

@@ -36,7 +36,8 @@ inline layout layout_of(native_call& call, std::size_t bytes) {
   if (bytes <= max_count) return {static_cast<int>(bytes), MPI_BYTE};
   return {1, call.block(bytes)};
 }
-/// Calls `post(first, count)` for pieces of `size` elements whose counts MPI can say.
+/// Cuts `size` elements into pieces of at most `max_count`, and calls `post(first, count)` for
+/// each.
 template <class Post>
 void in_pieces(std::size_t size, const Post& post) {
   std::size_t first = 0;
