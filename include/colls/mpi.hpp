@@ -186,7 +186,12 @@ class duplication {
   }
 
   task<MPI_Comm> make(channel net) {
-    while (order_.next != number_) co_await pause(net);
+    while (order_.next != number_) {
+      if (order_.is_broken) {
+        throw error(errc::not_applicable, "an earlier attachment of options::comm has failed");
+      }
+      co_await pause(net);
+    }
     check(MPI_Comm_idup(comm_, &made_->comm, &made_->request), "MPI_Comm_idup");
     ++order_.next;
     for (;;) {
@@ -212,9 +217,6 @@ class duplication {
     const communicator_state& state = *net.record().communicator;
     engine& driver = net.net().driver();
     if (state.failed()) throw error(state.reason());
-    if (order_.is_broken) {
-      throw error(errc::not_applicable, "an earlier attachment of options::comm has failed");
-    }
     if (start_ == never) start_ = driver.now();
     if (driver.now() - start_ > state.inactivity) {
       throw error(errc::timeout,
@@ -276,6 +278,7 @@ inline task<communicator> attach_body(channel net, colls::detail::core<interproc
 
   duplication copy(opts.comm, co_await next_number(net, opts.comm));
   const MPI_Comm duplicate = co_await copy.make(net);
+  environment::get().add(duplicate);
   const auto made = std::make_shared<transport>(on.shared_net(), opts, duplicate, on.state().id());
   auto splitting = colls::detail::split_body<interprocess_transport, transport>(
       net, on, {0, net.rank(), 0}, made);

@@ -209,10 +209,19 @@ class environment {
   /// Lets MPI move what it has to move, unless this thread must not call it.
   void make_progress() {
     if (is_recently_used()) ++progress_since_call_;
-    if (thread_obstacle() != nullptr) return;
+    if (probed_ == MPI_COMM_NULL || thread_obstacle() != nullptr) return;
     int has_message = 0;
-    // Nobody sends to this communicator, and a probe makes progress. An error would come again.
-    (void)MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &has_message, MPI_STATUS_IGNORE);
+    // No message is sent in this communicator, and a probe makes progress. (One of MPI_COMM_SELF
+    // makes none with MPICH.) An error would come again.
+    (void)MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, probed_, &has_message, MPI_STATUS_IGNORE);
+  }
+  /// Frees a duplicate that `attach` has made, unless `make_progress` needs it.
+  void free(MPI_Comm duplicate) {
+    if (duplicate != probed_) (void)MPI_Comm_free(&duplicate);  // nobody can be told
+  }
+  /// Tells this object of a duplicate that `attach` has made.
+  void add(MPI_Comm duplicate) {
+    if (probed_ == MPI_COMM_NULL) probed_ = duplicate;
   }
   void note_failure() { has_failed_ = true; }
   void note_call() { progress_since_call_ = 0; }
@@ -251,7 +260,8 @@ class environment {
   bool is_ours_ = false;
   bool has_failed_ = false;
   int progress_since_call_ = 0;
-  std::thread::id user_;  // the thread that calls MPI
+  MPI_Comm probed_ = MPI_COMM_NULL;  // the first duplicate that `attach` has made
+  std::thread::id user_;             // the thread that calls MPI
   std::vector<std::shared_ptr<const bool>> worlds_;
   std::vector<std::unique_ptr<native_request>> abandoned_;
 };

@@ -46,7 +46,7 @@ class transport {
     if (has_failed) {
       mpi.note_failure();
     } else if (mpi.thread_obstacle() == nullptr) {
-      (void)MPI_Comm_free(&comm_);  // nobody can be told
+      mpi.free(comm_);
     }
   }
 
