@@ -6,6 +6,7 @@
 // calls of MPI that have been given up but have not ended.
 
 #include <colls/base/error.hpp>
+#include <colls/base/log.hpp>
 
 // Both switch off C++ bindings that MPI no longer has.
 #define OMPI_SKIP_MPICXX 1
@@ -178,7 +179,9 @@ class environment {
     int level = 0;
     check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &level), "MPI_Init_thread");
     is_ours_ = true;
-    std::atexit([] { get().finalise(); });
+    if (std::atexit([] { get().finalise(); }) != 0) {
+      log_warn("MPI is not finalised at the exit: no function can be registered");
+    }
   }
   /// Returns why this thread must not call MPI, or null. All communicators with MPI are used by the
   /// thread that has attached the first one.

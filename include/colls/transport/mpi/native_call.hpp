@@ -99,7 +99,10 @@ class native_call::wait : polled_condition {
   explicit wait(const wait_request& wanted) : call_(*wanted.call) {}
 
   bool start(completion& done) {
-    if (has_ended()) return true;
+    // A short collective ends sooner than the driver would poll again.
+    for (int polls = call_.net_.driver().spins() ? 50 : 1; polls > 0; --polls) {
+      if (has_ended()) return true;
+    }
     done_ = &done;
     done.queue()->watch(*this);
     return false;

@@ -24,7 +24,7 @@ task<> run_native(Channel net, Post post) {
   const mutable_bytes empty;
   const int next = net.rank() + 1 < net.size() ? net.rank() + 1 : 0;
   const int previous = net.rank() > 0 ? net.rank() - 1 : net.size() - 1;
-  co_await when_all(call.finished(), net.send(next, empty), net.recv(previous, empty));
+  co_await when_all(net.send(next, empty), net.recv(previous, empty), call.finished());
 }
 
 /// A number of elements of a type of MPI.
