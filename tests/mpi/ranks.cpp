@@ -613,6 +613,12 @@ task<> throws(world& plain) {
   }
   const colls::failure found = co_await outcome(fast.all_reduce(data, native));
   expect(found.code == errc::closed || found.code == errc::revoked, colls::to_text(found));
+  // The world fails, too, a little later.
+  auto& driver = plain.net().driver();
+  const colls::time_point limit = driver.now() + 5 * colls::seconds;
+  while (plain.failed() == nullptr && driver.now() < limit) {
+    co_await driver.sleep_until(driver.now() + colls::milliseconds);
+  }
 }
 
 /// Rank 1 dies in a native call. MPI says nothing of it.
