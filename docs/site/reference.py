@@ -37,7 +37,7 @@ PAGES = {
     "gpu": ("Device memory", "Communicators for the memory of GPUs.",
             "cuda/attach cuda/staged cuda/ipc cuda/nccl cuda/memory cuda/stream cuda/check cuda/reduce cuda/half"),
     "extending": ("Algorithms and transports of your own", "What a new algorithm or transport is built on.",
-                  "algorithm/description channel/channel channel/operations channel/recv_reduce channel/transport "
+                  "algorithm/description channel/channel channel/layered_transport channel/operations channel/recv_reduce channel/transport "
                   "base/partition base/pattern base/pattern/trees base/pattern/circulant base/loggp base/loggp_model "
                   "base/node_map coroutine/completion matching/tag_matcher matching/posted_receive "
                   "transport transport/interprocess/transport_base bootstrap/world_info "

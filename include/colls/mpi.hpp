@@ -51,51 +51,55 @@ inline task<std::vector<attach_report>> exchange(channel net, attach_report own)
   co_return all;
 }
 
-/// Throws what ends the call on all ranks, and leaves the communicator good.
-[[noreturn, gnu::format(printf, 2, 3)]] inline void refuse(errc code, const char* pattern, ...) {
-  failure reason(code);
-  std::va_list arguments;
-  va_start(arguments, pattern);
-  std::vsnprintf(reason.detail, sizeof reason.detail, pattern, arguments);
-  va_end(arguments);
+/// Ends the call on all ranks with `reason`, and leaves the communicator good.
+[[noreturn]] inline void refuse(failure reason) {
   reason.agreed = true;
   throw error(reason);
 }
 
 /// Throws if a rank has reported a problem.
 inline void check_reports(const std::vector<attach_report>& reports) {
-  for (std::size_t i = 0; i < reports.size(); ++i) {
-    const int rank = static_cast<int>(i);
-    switch (reports[i].problem) {
-      case attach_report::state::good:
+  using state = attach_report::state;
+  for (int rank = 0; rank < static_cast<int>(reports.size()); ++rank) {
+    failure reason(errc::invalid_argument);
+    switch (reports[static_cast<std::size_t>(rank)].problem) {
+      case state::good:
+        continue;
+      case state::finalised:
+        reason.set_detail("MPI has been finalised on rank %d: attach it before", rank);
         break;
-      case attach_report::state::finalised:
-        refuse(errc::invalid_argument, "MPI has been finalised on rank %d: attach it before", rank);
-      case attach_report::state::wrong_thread:
-        refuse(errc::invalid_argument,
-               "rank %d: MPI was initialised for one thread, and another calls attach: call "
-               "MPI_Init_thread with MPI_THREAD_SERIALIZED, or attach on the thread that has "
-               "initialised MPI",
-               rank);
-      case attach_report::state::not_initialised:
-        refuse(errc::invalid_argument,
-               "MPI is not initialised on rank %d, and all processes must initialise it together: "
-               "attach it to the world before, or call MPI_Init on all ranks",
-               rank);
-      case attach_report::state::no_communicator:
-        refuse(errc::invalid_argument,
-               "options::comm of rank %d is MPI_COMM_NULL or an intercommunicator", rank);
-      case attach_report::state::broken:
-        refuse(errc::not_applicable,
-               "an earlier attachment of options::comm has failed or was dropped on rank %d: pass "
-               "another communicator of MPI, such as a duplicate",
-               rank);
-      case attach_report::state::other_ranks:
-        refuse(errc::invalid_argument,
-               "options::comm of rank %d has other ranks, or has them in another order", rank);
+      case state::wrong_thread:
+        reason.set_detail(
+            "rank %d: MPI was initialised for one thread, and another calls attach: use the thread "
+            "that has initialised MPI, or call MPI_Init_thread with MPI_THREAD_SERIALIZED",
+            rank);
+        break;
+      case state::not_initialised:
+        reason.set_detail(
+            "MPI is not initialised on rank %d, and all processes must initialise it together: "
+            "attach it to the world before, or call MPI_Init on all ranks",
+            rank);
+        break;
+      case state::no_communicator:
+        reason.set_detail("options::comm of rank %d is MPI_COMM_NULL or an intercommunicator",
+                          rank);
+        break;
+      case state::other_ranks:
+        reason.set_detail("options::comm of rank %d has other ranks, or has them in another order",
+                          rank);
+        break;
+      case state::broken:
+        reason.code = errc::not_applicable;
+        reason.set_detail(
+            "an earlier attachment of options::comm has failed or was dropped on rank %d: pass "
+            "another communicator of MPI, such as a duplicate",
+            rank);
+        break;
       default:
-        refuse(errc::protocol_error, "rank %d has sent no report of MPI", rank);
+        reason.code = errc::protocol_error;
+        reason.set_detail("rank %d has sent no report of MPI", rank);
     }
+    refuse(reason);
   }
 }
 
@@ -105,16 +109,16 @@ inline void check_ranks(const std::vector<attach_report>& reports) {
   for (int rank = 0; rank < ranks; ++rank) {
     const attach_report& each = reports[static_cast<std::size_t>(rank)];
     if (each.processes == 1 && ranks > 1) {
-      refuse(errc::not_applicable,
-             "MPI knows of one rank alone on rank %d: start the program with mpirun, or another "
-             "launcher that speaks the PMI of this MPI",
-             rank);
+      refuse(failure(errc::not_applicable)
+                 .set_detail("MPI knows of one rank alone on rank %d: start the program with "
+                             "mpirun, or another launcher that speaks the PMI of this MPI",
+                             rank));
     }
     if (each.size != ranks || each.rank != rank) {
-      refuse(errc::invalid_argument,
-             "rank %d of %d is rank %d of %d in options::comm, which must have the same ranks in "
-             "the same order",
-             rank, ranks, each.rank, each.size);
+      refuse(failure(errc::invalid_argument)
+                 .set_detail("rank %d of %d is rank %d of %d in options::comm, which must have the "
+                             "same ranks in the same order",
+                             rank, ranks, each.rank, each.size));
     }
   }
 }
@@ -138,7 +142,7 @@ inline attach_report report_on(MPI_Comm comm) {
 
 /// Makes MPI progress while this process waits for something else, until MPI is finalised. MPI
 /// moves nothing by itself, and other ranks may need messages of a call that has ended here.
-inline task<> make_progress(engine& driver) {
+inline task<> keep_in_progress(engine& driver) {
   while (!environment::is_finalised()) {
     const bool is_recent = environment::get().is_recently_used();
     co_await driver.sleep_until(driver.now() + (is_recent ? 2 : 500) * milliseconds);
@@ -235,7 +239,7 @@ class duplication {
 };
 
 /// Returns the number of this attachment of `comm`, which rank 0 gives. If a rank fails meanwhile,
-/// nobody knows the order in which `comm` is duplicated any more.
+/// the ranks have not all got it, so `comm` cannot be attached any more.
 inline task<int> next_number(channel net, MPI_Comm comm) {
   struct guard {
     attach_order& order;
@@ -266,7 +270,7 @@ inline task<communicator> attach_body(channel net, colls::detail::core<interproc
   environment::get().initialise();
   interprocess_transport& links = net.net();
   if (environment::get().add_world(links.has_left_orderly())) {
-    links.run_beside(make_progress(links.driver()));
+    links.run_beside(keep_in_progress(links.driver()));
   }
 
   own = report_on(opts.comm);
@@ -276,9 +280,10 @@ inline task<communicator> attach_body(channel net, colls::detail::core<interproc
   if (!has_processes(opts.comm, reports)) own.problem = attach_report::state::other_ranks;
   check_reports(co_await exchange(net, own));
 
-  duplication copy(opts.comm, co_await next_number(net, opts.comm));
+  const int number = co_await next_number(net, opts.comm);
+  duplication copy(opts.comm, number);
   const MPI_Comm duplicate = co_await copy.make(net);
-  environment::get().add(duplicate);
+  environment::get().add_duplicate(duplicate);
   const auto made = std::make_shared<transport>(on.shared_net(), opts, duplicate, on.state().id());
   auto splitting = colls::detail::split_body<interprocess_transport, transport>(
       net, on, {0, net.rank(), 0}, made);
@@ -308,7 +313,7 @@ inline task<communicator> attach_body(channel net, colls::detail::core<interproc
 /// has no communicator of MPI: attach one to what they make of `comm`.
 ///
 /// MPI is initialised if the program has not done so, and then finalised when the process exits,
-/// unless something has failed. All calls are made by the calling thread.
+/// unless something has failed. One thread of a process uses all communicators with MPI.
 ///
 /// Fails on all ranks, and leaves `comm` good, with `invalid_argument` if `options::comm` has other
 /// ranks or another order, if MPI has been finalised, or if it was initialised for another thread;

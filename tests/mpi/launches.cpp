@@ -15,23 +15,24 @@ namespace {
 
 struct implementation {
   std::string name;
+  std::string program;   // of its ranks
   std::string launch;    // starts $n ranks
   std::string survivor;  // starts $n ranks, which a death does not end
 };
 const std::vector<implementation> implementations = {
-    {"openmpi", "mpirun.openmpi --oversubscribe -n $n",
+    {"openmpi", "tests/mpi_ranks_openmpi", "mpirun.openmpi --oversubscribe -n $n",
      "mpirun.openmpi --oversubscribe --enable-recovery -n $n"},
-    {"openmpi over ucx",
+    {"openmpi over ucx", "tests/mpi_ranks_openmpi",
      "mpirun.openmpi --oversubscribe --mca pml ucx --mca pml_ucx_tls any --mca pml_ucx_devices any "
      "-n $n",
      ""},
-    {"mpich", "mpirun.mpich -n $n", "mpirun.mpich -disable-auto-cleanup -n $n"},
+    {"mpich", "tests/mpi_ranks_mpich", "mpirun.mpich -n $n",
+     "mpirun.mpich -disable-auto-cleanup -n $n"},
 };
 
 /// The program of an implementation that was there when the tests were built, or none.
 std::string program_for(const implementation& mpi) {
-  const std::string file = "tests/mpi_ranks_" + mpi.name.substr(0, mpi.name.find(' '));
-  return std::filesystem::exists(file) ? "$here/" + file : "";
+  return std::filesystem::exists(mpi.program) ? "$here/" + mpi.program : "";
 }
 
 outcome start(const std::string& launch, const std::string& program, const std::string& name,

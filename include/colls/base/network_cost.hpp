@@ -34,14 +34,15 @@ struct link_cost {
 
 /// How long the native algorithm of a collective takes for some lengths of the vector, as measured.
 struct native_cost {
-  static constexpr std::uint64_t sizes[] = {8, 8 << 10, 256 << 10, 4 << 20};
-  picoseconds times[4] = {};  // 0 if they are not known
+  static constexpr int points = 4;
+  static constexpr std::uint64_t sizes[points] = {8, 8 << 10, 256 << 10, 4 << 20};
+  picoseconds times[points] = {};  // 0 if they are not known
 
   constexpr bool is_known() const { return times[0] != 0; }
   /// Returns the time for a vector of `bytes` bytes, on a line through two measured points.
   constexpr picoseconds time(std::uint64_t bytes) const {
     int right = 1;
-    while (right < 3 && bytes > sizes[right]) ++right;
+    while (right < points - 1 && bytes > sizes[right]) ++right;
     const picoseconds low = times[right - 1];
     const picoseconds high = times[right] > low ? times[right] : low;
     if (bytes <= sizes[right - 1]) return low;

@@ -27,7 +27,7 @@ struct cached_call {
     record.operation = agreed.operation;
     record.op_number =
         agreed.op <= UINT8_MAX ? static_cast<std::uint8_t>(agreed.op) : std::uint8_t{0};
-    record.element_type = agreed.op != 0 ? agreed.accumulate : agreed.type;
+    record.accumulate_type = agreed.accumulate;
     record.started = never;
     record.is_native = choice.id == algorithm::native;
     record.segment = choice.segment;

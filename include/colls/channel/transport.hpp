@@ -186,10 +186,10 @@ template <class Transport>
 concept multi_send_recv_transport =
     transport<Transport> && startable<typename Transport::multi_send_recv_operation>;
 
-/// A transport that has algorithms of its own (`native_algorithms`). `net.native_obstacle(state,
-/// call, costs)` returns why they cannot do a call on a communicator, or null, equally on all
-/// ranks. `Transport::measure_collectives(channel, costs)` is a task that stores their times in
-/// `costs`.
+/// A transport that has algorithms of its own in the table (`native_algorithms`).
+/// `net.native_obstacle(state, call, costs)` returns why they cannot do a call on a communicator,
+/// or null, equally on all ranks. `Transport::measure_collectives(channel, costs)` is a task that
+/// stores their times in `costs`.
 template <class Transport>
 concept native_transport = requires(const Transport& net, const communicator_state& comm,
                                     const fingerprint& call, const network_cost& costs) {

@@ -12,6 +12,7 @@
 #include <colls/call/call_body.hpp>
 #include <colls/call/call_request.hpp>
 #include <colls/call/point_to_point.hpp>
+#include <colls/channel/layered_transport.hpp>
 #include <colls/cuda/attach.hpp>
 #include <colls/cuda/stream.hpp>
 
@@ -89,14 +90,14 @@ class staged_call {
 /// A transport for communicators whose buffers are in device memory. The template parameter `Host`
 /// is the transport of host memory that carries all messages.
 template <transport Host>
-class staged_transport {
+class staged_transport : public layered_transport<Host> {
  public:
   using next_layer_type = Host;
 
   staged_transport(std::shared_ptr<Host> host, int device, const staging& stage_opts)
-      : host_(std::move(host)), stage_(std::make_unique<staging_area>(device, stage_opts)) {}
+      : layered_transport<Host>(std::move(host)),
+        stage_(std::make_unique<staging_area>(device, stage_opts)) {}
 
-  Host& next_layer() const { return *host_; }
   staging_area& stage() const { return *stage_; }
   int device() const { return stage_->device(); }
   /// Allocates device memory that is filled with zeros.
@@ -111,29 +112,7 @@ class staged_transport {
   }
   const char* usage_error(stream_ref stream) const { return cuda::usage_error(stream, device()); }
 
-  int rank() const { return host_->rank(); }
-  int size() const { return host_->size(); }
-  auto send(const message_key& key, const_bytes data, operation_record& record) {
-    return host_->send(key, data, record);
-  }
-  auto recv(const message_key& key, mutable_bytes buffer, operation_record& record) {
-    return host_->recv(key, buffer, record);
-  }
-  time_point now() const { return host_->now(); }
-  tag_matcher& matching() { return host_->matching(); }
-  run_queue& queue() { return host_->queue(); }
-  void wake_driver() { host_->wake_driver(); }
-  void wake_peers()
-    requires waking_transport<Host>
-  {
-    host_->wake_peers();
-  }
-  auto& driver() { return host_->driver(); }
-  int node_of(int rank) const { return host_->node_of(rank); }
-  task<> close(time_point deadline) { return host_->close(deadline); }
-
  private:
-  std::shared_ptr<Host> host_;
   std::unique_ptr<staging_area> stage_;
 };
 

@@ -38,7 +38,7 @@ struct operation_record {
   algorithm pinned = algorithm::automatic;  // the algorithm that the caller pinned
   order reduction_order = order::any;       // the order that the caller asked for
   std::uint8_t op_number = 0;               // of a built-in reduction operation, or 0
-  std::uint32_t element_type = 0;           // of a reduction, the accumulate type
+  std::uint32_t accumulate_type = 0;        // the number of the accumulate type of a reduction
   time_point started = 0;                   // the start time; if `never`, the first sweep sets it
   time_point deadline = never;              // when the timeout of the whole operation expires
   time_point last_progress = 0;      // when a sweep last saw `bytes` change; `never` while queued

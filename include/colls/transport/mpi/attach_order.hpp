@@ -4,7 +4,9 @@
 
 // attach_order: the order in which the ranks of a communicator of MPI duplicate it.
 
-#include <colls/transport/mpi/environment.hpp>
+#include <colls/transport/mpi/check.hpp>
+
+#include <memory>
 
 namespace colls::mpi {
 

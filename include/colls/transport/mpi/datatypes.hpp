@@ -6,7 +6,7 @@
 
 #include <colls/base/element_type.hpp>
 #include <colls/base/op.hpp>
-#include <colls/transport/mpi/environment.hpp>
+#include <colls/transport/mpi/check.hpp>
 
 #include <climits>
 #include <complex>
@@ -29,22 +29,21 @@ inline native_reduction native_reduction_of(std::uint32_t type, std::uint32_t op
   struct known_type {
     std::uint32_t id;
     MPI_Datatype type;
-    bool is_integer;
-    bool is_complex;
+    bool is_integer = false;
   };
   const known_type types[] = {
-      {type_id<std::int8_t>(), MPI_INT8_T, true, false},
-      {type_id<std::int16_t>(), MPI_INT16_T, true, false},
-      {type_id<std::int32_t>(), MPI_INT32_T, true, false},
-      {type_id<std::int64_t>(), MPI_INT64_T, true, false},
-      {type_id<std::uint8_t>(), MPI_UINT8_T, true, false},
-      {type_id<std::uint16_t>(), MPI_UINT16_T, true, false},
-      {type_id<std::uint32_t>(), MPI_UINT32_T, true, false},
-      {type_id<std::uint64_t>(), MPI_UINT64_T, true, false},
-      {type_id<float>(), MPI_FLOAT, false, false},
-      {type_id<double>(), MPI_DOUBLE, false, false},
-      {type_id<std::complex<float>>(), MPI_C_FLOAT_COMPLEX, false, true},
-      {type_id<std::complex<double>>(), MPI_C_DOUBLE_COMPLEX, false, true},
+      {type_id<std::int8_t>(), MPI_INT8_T, true},
+      {type_id<std::int16_t>(), MPI_INT16_T, true},
+      {type_id<std::int32_t>(), MPI_INT32_T, true},
+      {type_id<std::int64_t>(), MPI_INT64_T, true},
+      {type_id<std::uint8_t>(), MPI_UINT8_T, true},
+      {type_id<std::uint16_t>(), MPI_UINT16_T, true},
+      {type_id<std::uint32_t>(), MPI_UINT32_T, true},
+      {type_id<std::uint64_t>(), MPI_UINT64_T, true},
+      {type_id<float>(), MPI_FLOAT},
+      {type_id<double>(), MPI_DOUBLE},
+      {type_id<std::complex<float>>(), MPI_C_FLOAT_COMPLEX},
+      {type_id<std::complex<double>>(), MPI_C_DOUBLE_COMPLEX},
   };
   native_reduction result;
   bool is_integer = false;

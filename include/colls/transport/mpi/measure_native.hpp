@@ -12,7 +12,8 @@
 
 namespace colls::mpi {
 
-/// Runs the native algorithm of `Coll` on vectors of `size` bytes.
+/// Runs the native algorithm of `Coll` on the vectors `in` and `out`, or on as many of their
+/// elements as all ranks have equal blocks of.
 template <collective Coll, channel Channel>
 task<> run_once(Channel net, any_buffer in, any_buffer out, const any_op& sum) {
   const partition blocks =
@@ -21,28 +22,29 @@ task<> run_once(Channel net, any_buffer in, any_buffer out, const any_op& sum) {
   const any_buffer own_out = out.subspan(0, blocks.count(0));
   const any_buffer all_in = in.subspan(0, blocks.offset(net.size()));
   const any_buffer all_out = out.subspan(0, blocks.offset(net.size()));
+  const native_collective<Coll> algorithm;
   if constexpr (Coll == collective::barrier) {
-    return barrier.run(net);
+    return algorithm.run(net);
   } else if constexpr (Coll == collective::broadcast) {
-    return broadcast.run(net, out, 0);
+    return algorithm.run(net, out, 0);
   } else if constexpr (Coll == collective::all_reduce) {
-    return all_reduce.run(net, in, out, sum);
+    return algorithm.run(net, in, out, sum);
   } else if constexpr (Coll == collective::reduce) {
-    return reduce.run(net, in, net.rank() == 0 ? out : any_buffer(), 0, sum);
+    return algorithm.run(net, in, net.rank() == 0 ? out : any_buffer(), 0, sum);
   } else if constexpr (Coll == collective::reduce_scatter) {
-    return reduce_scatter.run(net, all_in, own_out, blocks, sum);
+    return algorithm.run(net, all_in, own_out, blocks, sum);
   } else if constexpr (Coll == collective::all_gather) {
-    return all_gather.run(net, own_in, all_out, blocks);
+    return algorithm.run(net, own_in, all_out, blocks);
   } else if constexpr (Coll == collective::gather) {
-    return gather.run(net, own_in, net.rank() == 0 ? all_out : any_buffer(), blocks, 0);
+    return algorithm.run(net, own_in, net.rank() == 0 ? all_out : any_buffer(), blocks, 0);
   } else if constexpr (Coll == collective::scatter) {
-    return scatter.run(net, net.rank() == 0 ? all_in : any_buffer(), own_out, blocks, 0);
+    return algorithm.run(net, net.rank() == 0 ? all_in : any_buffer(), own_out, blocks, 0);
   } else if constexpr (Coll == collective::all_to_all) {
-    return all_to_all.run(net, all_in, blocks, all_out, blocks);
+    return algorithm.run(net, all_in, blocks, all_out, blocks);
   } else if constexpr (Coll == collective::scan) {
-    return scan.run(net, in, out, sum);
+    return algorithm.run(net, in, out, sum);
   } else {
-    return exscan.run(net, in, out, sum);
+    return algorithm.run(net, in, out, sum);
   }
 }
 
@@ -60,12 +62,11 @@ task<picoseconds> time_once(Channel net, any_buffer in, any_buffer out, any_op s
   co_return static_cast<picoseconds>(best) * 1000;
 }
 
-// Each time is that of the slowest rank.
 template <class Channel>
 task<> transport::measure_collectives(Channel net, network_cost& costs) {
   if (net.record().communicator->id() != net.net().id_) co_return;
   const std::size_t most =
-      std::max<std::size_t>(native_cost::sizes[std::size(native_cost::sizes) - 1],
+      std::max<std::size_t>(native_cost::sizes[native_cost::points - 1],
                             static_cast<std::size_t>(net.size()) * sizeof(float));
   const scratch memory = net.scratch_bytes(2 * most);
   std::memset(memory.data(), 0, 2 * most);
@@ -90,7 +91,7 @@ task<> transport::measure_collectives(Channel net, network_cost& costs) {
   co_await recursive_doubling::all_reduce.run(net.lane(1), slowest, slowest,
                                               erase<picoseconds>(max_op).op);
   std::size_t i = 0;
-  for (std::size_t point = 0; point < std::size(native_cost::sizes); ++point) {
+  for (int point = 0; point < native_cost::points; ++point) {
     for (native_cost& each : costs.native) each.times[point] = std::max<picoseconds>(times[i++], 1);
   }
 }

@@ -6,8 +6,10 @@
 // algorithms of colls. Messages go through the links of the world.
 
 #include <colls/algorithm/table.hpp>
+#include <colls/channel/layered_transport.hpp>
 #include <colls/transport/interprocess/interprocess_transport.hpp>
 #include <colls/transport/mpi/datatypes.hpp>
+#include <colls/transport/mpi/environment.hpp>
 
 namespace colls::mpi {
 
@@ -23,7 +25,7 @@ struct options {
 };
 
 /// The transport of a communicator that `attach` has made.
-class transport {
+class transport : public layered_transport<interprocess_transport> {
  public:
   using host_transport = interprocess_transport;
   static constexpr bool consumes = true;
@@ -31,11 +33,7 @@ class transport {
   /// `parent` is the communicator of colls to which `comm` is attached.
   transport(std::shared_ptr<host_transport> host, const options& opts, MPI_Comm comm,
             std::uint32_t parent)
-      : host_(std::move(host)),
-        opts_(opts),
-        comm_(comm),
-        pool_(std::make_shared<memory_pool>()),
-        parent_(parent) {}
+      : layered_transport(std::move(host)), opts_(opts), comm_(comm), parent_(parent) {}
   transport(const transport&) = delete;
   transport& operator=(const transport&) = delete;
   ~transport() {
@@ -46,55 +44,37 @@ class transport {
     if (has_failed) {
       mpi.note_failure();
     } else if (mpi.thread_obstacle() == nullptr) {
-      mpi.free(comm_);
+      mpi.free_duplicate(comm_);
     }
   }
 
-  host_transport& host() const { return *host_; }
+  // ---- what algorithms of colls use beside messages
 
-  // ---- what `colls::transport` and its refinements ask for
-
-  int rank() const { return host_->rank(); }
-  int size() const { return host_->size(); }
-  auto send(const message_key& key, const_bytes data, operation_record& record) {
-    return host_->send(key, data, record);
-  }
-  auto recv(const message_key& key, mutable_bytes buffer, operation_record& record) {
-    return host_->recv(key, buffer, record);
-  }
-  time_point now() const { return host_->now(); }
-  tag_matcher& matching() const { return host_->matching(); }
-  run_queue& queue() { return host_->queue(); }
-  void wake_driver() { host_->wake_driver(); }
-  void wake_peers() { host_->wake_peers(); }
-  engine& driver() { return host_->driver(); }
-  int node_of(int rank) const { return host_->node_of(rank); }
-  task<> close(time_point deadline) { return host_->close(deadline); }
-  network_cost costs() const { return host_->costs(); }
-
+  network_cost costs() const { return next_layer().costs(); }
   struct multi_send_recv_operation : host_transport::multi_send_recv_operation {
     template <class... Arguments>
     multi_send_recv_operation(transport& net, Arguments&&... arguments)
-        : host_transport::multi_send_recv_operation(net.host(),
+        : host_transport::multi_send_recv_operation(net.next_layer(),
                                                     std::forward<Arguments>(arguments)...) {}
   };
-  std::shared_ptr<std::byte> allocate(std::size_t size) { return host_->allocate(size); }
-  bool can_expose(const_bytes data) const { return host_->can_expose(data); }
+  std::shared_ptr<std::byte> allocate(std::size_t size) { return next_layer().allocate(size); }
+  bool can_expose(const_bytes data) const { return next_layer().can_expose(data); }
   struct bounce_buffer : host_transport::bounce_buffer {
-    explicit bounce_buffer(transport& net) : host_transport::bounce_buffer(net.host()) {}
+    explicit bounce_buffer(transport& net) : host_transport::bounce_buffer(net.next_layer()) {}
   };
   struct exposure : host_transport::exposure {
     exposure(transport& net, communicator_state& comm)
-        : host_transport::exposure(net.host(), comm) {}
+        : host_transport::exposure(net.next_layer(), comm) {}
   };
   using view = host_transport::view;
-  view* view_of(int peer) { return host_->view_of(peer); }
+  view* view_of(int peer) { return next_layer().view_of(peer); }
 
   // ---- native collectives
 
   MPI_Comm comm() const { return comm_; }
   bool is_in_place() const { return opts_.in_place; }
-  const std::shared_ptr<memory_pool>& pool() const { return pool_; }
+  /// The memory of native calls, which may outlive this object.
+  const std::shared_ptr<scratch_pool>& pool() const { return pool_; }
   /// Names the communicator of colls whose ranks are those of `comm()`.
   void set_communicator(std::uint32_t id) { id_ = id; }
   /// Makes this transport use MPI no more, because a call of MPI may never end.
@@ -103,16 +83,16 @@ class transport {
   /// does. The result is equal on all ranks.
   const char* native_obstacle(const communicator_state& comm, const fingerprint& call,
                               const network_cost& costs) const;
-  /// Measures the native collectives and stores their times in `costs`, on the communicator that
-  /// `attach` has made. On others nothing is measured, because they have none.
+  /// Measures the native collectives on the communicator that `attach` has made, and stores their
+  /// times in `costs`: those of the slowest rank. On other communicators it measures nothing,
+  /// because they have none.
   template <class Channel>
   static task<> measure_collectives(Channel net, network_cost& costs);
 
  private:
-  std::shared_ptr<host_transport> host_;
   options opts_;
   MPI_Comm comm_;
-  std::shared_ptr<memory_pool> pool_;
+  std::shared_ptr<scratch_pool> pool_ = std::make_shared<scratch_pool>();
   std::uint32_t parent_;
   std::uint32_t id_ = 0;  // 0 before `set_communicator`
   bool is_retired_ = false;

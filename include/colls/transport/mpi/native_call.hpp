@@ -6,7 +6,7 @@
 
 #include <colls/transport/mpi/mpi_transport.hpp>
 
-#include <optional>
+#include <cstring>
 
 namespace colls::mpi {
 
@@ -39,16 +39,16 @@ class native_call {
   MPI_Comm comm() const { return net_.comm(); }
   native_reduction reduction() const {
     if (record_.operation == collective::measure) return {MPI_FLOAT, MPI_SUM};
-    return native_reduction_of(record_.element_type, record_.op_number);
+    return native_reduction_of(record_.accumulate_type, record_.op_number);
   }
   native_request& request() { return *request_; }
   MPI_Request* start() { return request_->add(); }
 
-  /// Returns the memory from which MPI reads `data`. `is_output` tells whether MPI may write to
-  /// `data` in this call.
-  const std::byte* input(const any_buffer& data, bool is_output = false) {
+  /// Returns the memory from which MPI reads `data`. `overlaps_output` tells whether MPI writes to
+  /// memory of `data` in this call.
+  const std::byte* input(const any_buffer& data, bool overlaps_output = false) {
     const auto* const own = static_cast<const std::byte*>(data.data());
-    if (is_in_place_ && !is_output) return own;
+    if (is_in_place_ && !overlaps_output) return own;
     std::byte* const copy = request_->memory(bytes(data).size);
     if (data.size() != 0) std::memcpy(copy, own, bytes(data).size);
     return copy;
@@ -60,7 +60,7 @@ class native_call {
     outputs_.push_back({bytes(data), copy});
     return copy;
   }
-  /// Returns memory to which MPI may write what nobody reads.
+  /// Returns memory to which MPI may write, and which is not read.
   std::byte* unused(const any_buffer& data) { return request_->memory(bytes(data).size); }
   MPI_Datatype block(std::size_t size) { return request_->keep(block_type(size)); }
 

@@ -74,7 +74,11 @@ inline block_list blocks_of(native_call& call, const partition& parts, int ranks
   return {call.request().list(std::move(counts)), call.request().list(std::move(places))};
 }
 
-/// The base class of the native algorithm of a collective. Its cost has been measured.
+/// The native algorithm of the collective `Coll`.
+template <collective Coll>
+struct native_collective;
+
+/// The base class of the native algorithms. Their costs have been measured.
 template <collective Coll>
 struct native_algorithm : built_in<Coll, algorithm::native> {
   static constexpr loggp::phase cost(const loggp_model& model, const algorithm_choice&) {
@@ -84,7 +88,28 @@ struct native_algorithm : built_in<Coll, algorithm::native> {
   }
 };
 
-struct barrier_algorithm : native_algorithm<collective::barrier> {
+/// The type of the functions of MPI that combine vectors elementwise and give every rank a result.
+using elementwise_function = int(const void* in, void* out, int count, MPI_Datatype, MPI_Op,
+                                 MPI_Comm, MPI_Request*);
+/// Runs the function `start` of MPI, which is called `name`. If `has_result` is false, `out` stays
+/// as it is.
+template <channel Channel>
+task<> run_elementwise(Channel net, any_buffer in, any_buffer out, bool has_result,
+                       elementwise_function* start, const char* name) {
+  return run_native(net, [=](native_call& call) {
+    const native_reduction how = call.reduction();
+    const std::byte* const source = call.input(in, overlap(in, out));
+    std::byte* const dest = has_result ? call.output(out) : call.unused(out);
+    in_pieces(in.size(), [&](std::size_t first, int count) {
+      const std::size_t place = first * in.element_size();
+      check(start(source + place, dest + place, count, how.type, how.op, call.comm(), call.start()),
+            name);
+    });
+  });
+}
+
+template <>
+struct native_collective<collective::barrier> : native_algorithm<collective::barrier> {
   template <channel Channel>
   static task<> run(Channel net) {
     return run_native(net, [](native_call& call) {
@@ -93,7 +118,8 @@ struct barrier_algorithm : native_algorithm<collective::barrier> {
   }
 };
 
-struct broadcast_algorithm : native_algorithm<collective::broadcast> {
+template <>
+struct native_collective<collective::broadcast> : native_algorithm<collective::broadcast> {
   template <channel Channel>
   static task<> run(Channel net, any_buffer data, int root) {
     return run_native(net, [=](native_call& call) {
@@ -108,24 +134,16 @@ struct broadcast_algorithm : native_algorithm<collective::broadcast> {
   }
 };
 
-struct all_reduce_algorithm : native_algorithm<collective::all_reduce> {
+template <>
+struct native_collective<collective::all_reduce> : native_algorithm<collective::all_reduce> {
   template <channel Channel>
   static task<> run(Channel net, any_buffer in, any_buffer out, any_op) {
-    return run_native(net, [=](native_call& call) {
-      const native_reduction how = call.reduction();
-      const std::byte* const source = call.input(in, overlap(in, out));
-      std::byte* const dest = call.output(out);
-      in_pieces(in.size(), [&](std::size_t first, int count) {
-        const std::size_t place = first * in.element_size();
-        check(MPI_Iallreduce(source + place, dest + place, count, how.type, how.op, call.comm(),
-                             call.start()),
-              "MPI_Iallreduce");
-      });
-    });
+    return run_elementwise(net, in, out, true, &MPI_Iallreduce, "MPI_Iallreduce");
   }
 };
 
-struct reduce_algorithm : native_algorithm<collective::reduce> {
+template <>
+struct native_collective<collective::reduce> : native_algorithm<collective::reduce> {
   template <channel Channel>
   static task<> run(Channel net, any_buffer in, any_buffer out, int root, any_op) {
     return run_native(net, [=](native_call& call) {
@@ -143,7 +161,9 @@ struct reduce_algorithm : native_algorithm<collective::reduce> {
   }
 };
 
-struct reduce_scatter_algorithm : native_algorithm<collective::reduce_scatter> {
+template <>
+struct native_collective<collective::reduce_scatter>
+    : native_algorithm<collective::reduce_scatter> {
   template <channel Channel>
   static task<> run(Channel net, any_buffer in, any_buffer out, partition parts, any_op) {
     return run_native(net, [=](native_call& call) {
@@ -163,7 +183,8 @@ struct reduce_scatter_algorithm : native_algorithm<collective::reduce_scatter> {
   }
 };
 
-struct all_gather_algorithm : native_algorithm<collective::all_gather> {
+template <>
+struct native_collective<collective::all_gather> : native_algorithm<collective::all_gather> {
   template <channel Channel>
   static task<> run(Channel net, any_buffer in, any_buffer out, partition parts) {
     return run_native(net, [=](native_call& call) {
@@ -185,7 +206,8 @@ struct all_gather_algorithm : native_algorithm<collective::all_gather> {
   }
 };
 
-struct gather_algorithm : native_algorithm<collective::gather> {
+template <>
+struct native_collective<collective::gather> : native_algorithm<collective::gather> {
   template <channel Channel>
   static task<> run(Channel net, any_buffer own, any_buffer all, partition parts, int root) {
     return run_native(net, [=](native_call& call) {
@@ -208,7 +230,8 @@ struct gather_algorithm : native_algorithm<collective::gather> {
   }
 };
 
-struct scatter_algorithm : native_algorithm<collective::scatter> {
+template <>
+struct native_collective<collective::scatter> : native_algorithm<collective::scatter> {
   template <channel Channel>
   static task<> run(Channel net, any_buffer all, any_buffer own, partition parts, int root) {
     return run_native(net, [=](native_call& call) {
@@ -231,7 +254,8 @@ struct scatter_algorithm : native_algorithm<collective::scatter> {
   }
 };
 
-struct all_to_all_algorithm : native_algorithm<collective::all_to_all> {
+template <>
+struct native_collective<collective::all_to_all> : native_algorithm<collective::all_to_all> {
   template <channel Channel>
   static task<> run(Channel net, any_buffer in, partition parts, any_buffer out, partition) {
     return run_native(net, [=](native_call& call) {
@@ -244,84 +268,30 @@ struct all_to_all_algorithm : native_algorithm<collective::all_to_all> {
   }
 };
 
-struct scan_algorithm : native_algorithm<collective::scan> {
+template <>
+struct native_collective<collective::scan> : native_algorithm<collective::scan> {
   template <channel Channel>
   static task<> run(Channel net, any_buffer in, any_buffer out, any_op) {
-    return run_native(net, [=](native_call& call) {
-      const native_reduction how = call.reduction();
-      const std::byte* const source = call.input(in, overlap(in, out));
-      std::byte* const dest = call.output(out);
-      in_pieces(in.size(), [&](std::size_t first, int count) {
-        const std::size_t place = first * in.element_size();
-        check(MPI_Iscan(source + place, dest + place, count, how.type, how.op, call.comm(),
-                        call.start()),
-              "MPI_Iscan");
-      });
-    });
+    return run_elementwise(net, in, out, true, &MPI_Iscan, "MPI_Iscan");
   }
 };
 
-struct exscan_algorithm : native_algorithm<collective::exscan> {
+template <>
+struct native_collective<collective::exscan> : native_algorithm<collective::exscan> {
   template <channel Channel>
   static task<> run(Channel net, any_buffer in, any_buffer out, any_op) {
-    return run_native(net, [=](native_call& call) {
-      const native_reduction how = call.reduction();
-      const std::byte* const source = call.input(in, overlap(in, out));
-      // Rank 0 has no result, but MPI may write to its buffer.
-      std::byte* const dest = net.rank() == 0 ? call.unused(out) : call.output(out);
-      in_pieces(in.size(), [&](std::size_t first, int count) {
-        const std::size_t place = first * in.element_size();
-        check(MPI_Iexscan(source + place, dest + place, count, how.type, how.op, call.comm(),
-                          call.start()),
-              "MPI_Iexscan");
-      });
-    });
+    // Rank 0 has no result, but MPI may write to its buffer.
+    return run_elementwise(net, in, out, net.rank() != 0, &MPI_Iexscan, "MPI_Iexscan");
   }
 };
-
-inline constexpr barrier_algorithm barrier;
-inline constexpr broadcast_algorithm broadcast;
-inline constexpr all_reduce_algorithm all_reduce;
-inline constexpr reduce_algorithm reduce;
-inline constexpr reduce_scatter_algorithm reduce_scatter;
-inline constexpr all_gather_algorithm all_gather;
-inline constexpr gather_algorithm gather;
-inline constexpr scatter_algorithm scatter;
-inline constexpr all_to_all_algorithm all_to_all;
-inline constexpr scan_algorithm scan;
-inline constexpr exscan_algorithm exscan;
 
 }  // namespace colls::mpi
 
 namespace colls::detail {
 
 template <collective Coll>
-inline constexpr auto native_algorithms<Coll, mpi::transport> = [] {
-  if constexpr (Coll == collective::barrier) {
-    return algorithm_list<mpi::barrier>();
-  } else if constexpr (Coll == collective::broadcast) {
-    return algorithm_list<mpi::broadcast>();
-  } else if constexpr (Coll == collective::all_reduce) {
-    return algorithm_list<mpi::all_reduce>();
-  } else if constexpr (Coll == collective::reduce) {
-    return algorithm_list<mpi::reduce>();
-  } else if constexpr (Coll == collective::reduce_scatter) {
-    return algorithm_list<mpi::reduce_scatter>();
-  } else if constexpr (Coll == collective::all_gather) {
-    return algorithm_list<mpi::all_gather>();
-  } else if constexpr (Coll == collective::gather) {
-    return algorithm_list<mpi::gather>();
-  } else if constexpr (Coll == collective::scatter) {
-    return algorithm_list<mpi::scatter>();
-  } else if constexpr (Coll == collective::all_to_all) {
-    return algorithm_list<mpi::all_to_all>();
-  } else if constexpr (Coll == collective::scan) {
-    return algorithm_list<mpi::scan>();
-  } else if constexpr (Coll == collective::exscan) {
-    return algorithm_list<mpi::exscan>();
-  } else {
-    return algorithm_list<>();
-  }
-}();
+  requires(Coll >= collective::barrier && Coll <= collective::exscan)
+inline constexpr auto native_algorithms<Coll, mpi::transport> =
+    algorithm_list<mpi::native_collective<Coll>{}>();
 
 }  // namespace colls::detail
